@@ -43,7 +43,7 @@ def test_it_is_proved_faster_and_the_files_are_as_they_were(tmp_path: Path) -> N
 
 
 def test_ctrl_c_in_a_trial_ends_all_processes_and_resume_goes_on(tmp_path: Path) -> None:
-    options = ("--budget", "100s", "--seconds", "3")
+    options = ("--budget", "60s", "--seconds", "3")
     child = subprocess.Popen(
         command(tmp_path, *options), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -21,8 +21,8 @@ from tests.end_to_end.profiling import profile
 
 PYTHON = sys.executable
 PLANTED = Path(__file__).parent / "planted"
-SECONDS = "5"  # some hundred steps of most of the scripts
-# Few batches, or few epochs, fit into five seconds: many threads share the cores, each epoch starts its workers, or the
+SECONDS = "4"  # some hundred steps of most of the scripts
+# Few batches, or few epochs, fit into four seconds: many threads share the cores, each epoch starts its workers, or the
 # second half of the graphs is compiled in the window.
 LONGER = {"threads_in_workers.py": "10", "short_epochs.py": "10", "compiled_in_two_pieces.py": "10"}
 ANSWER_DELAY_S = 0.02

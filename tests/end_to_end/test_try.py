@@ -107,7 +107,7 @@ def test_a_config_key_a_command_and_a_variable_reach_the_training(tmp_path: Path
     command = [sys.executable, str(path), "a.json"]
     # fmt: off
     options = ("--config-key", "pause_s=0.002", "--env", "SHARE=0.2", "--command", f"{sys.executable} {path} b.json",
-               "--seconds", "3", "--budget", "10m")
+               "--seconds", "2", "--budget", "10m")
     # fmt: on
     code, found, err = tries(tmp_path, *options, command=command)
     assert code == 0 and len(found["candidates"]) == 3, (found, err)

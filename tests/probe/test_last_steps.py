@@ -16,7 +16,7 @@ from flatout.runner import Bounds, record
 
 SCRIPT = Path(__file__).parent / "scripts" / "last_steps.py"
 
-pytestmark = [pytest.mark.slow, pytest.mark.serial]
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ def profiled(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, **environ
     return Ended(read_last_steps(process), process.info, (folder / "printed").read_text(), folder)
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("kind", ["workers", "no_workers", "stream", "dict", "named", "in_place"])
 def test_steps_are_measured_with_batches_as_they_came_and_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -88,6 +89,7 @@ def test_a_training_that_cannot_take_twice_the_batch_notices_nothing(
     assert not list(tmp_path.glob("doubled.*"))
 
 
+@pytest.mark.serial
 def test_batches_that_end_in_padding_are_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = profiled(tmp_path, monkeypatch, "padded")
     assert ended.found.skipped == {}

@@ -143,9 +143,7 @@ def broken(random_: random.Random, wanted: tuple[int, int] | None) -> Answer:
         return Answer(good[:at], due, resets=random_.random() < 0.5)
     if kind == 1:  # changed anywhere
         at = random_.randrange(len(good))
-        return Answer(
-            good[:at] + random_.randbytes(random_.randrange(20)) + good[at + random_.randrange(20) :], Due.ANY
-        )
+        return Answer(good[:at] + random_.randbytes(random_.randrange(8)) + good[at + random_.randrange(20) :], Due.ANY)
     if kind == 2:
         return Answer(head(random_, status, sized + random_.choices(BROKEN_HEADERS, k=2)) + data, Due.ANY)
     if kind == 3:
@@ -337,7 +335,7 @@ def test_answers_drawn_at_random_give_the_right_bytes_or_a_failure() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
-def test_ten_thousand_cases_give_the_right_bytes_or_a_failure(block: int) -> None:
+@pytest.mark.parametrize("block", range(8))
+def test_four_thousand_cases_give_the_right_bytes_or_a_failure(block: int) -> None:
     found = check_all(range(1_000 + 500 * block, 1_500 + 500 * block))
     assert found["bytes"] > 200 and found["failed"] > 100
