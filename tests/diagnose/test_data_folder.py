@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flatout.measure.storage import data_folder
+from flatout.measure.storage import data_folder, files_per_sample, opens_per_file
 
 MOUNTS = [{"point": "/", "kind": "nvme"}, {"point": "/mnt/s3", "kind": "rclone"}]
 
@@ -43,3 +43,11 @@ def test_the_deepest_folder_is_found(dirs: dict[str, int], found: str | None) ->
 def test_files_that_stay_open_count_too() -> None:
     run: Any = SimpleNamespace(machine={"mounts": MOUNTS}, path=Path())
     assert data_folder(run, [process({}, sampled={"/mnt/s3/volumes": 9})]) == "/mnt/s3/volumes"
+
+
+def test_files_that_are_opened_again_are_counted_once() -> None:
+    one, other = process({"/data/a": 30, "data/b": 10, "/usr/lib/python3.11/json": 900}), process({"/data/a": 20})
+    assert opens_per_file([one, other]) == (None, 0)  # a record of an older version
+    one.names.files["again"], other.names.files["again"] = {"/data/a": 20, "data/b": 5}, {}
+    assert opens_per_file([one, other]) == (60 / 35, 35)
+    assert files_per_sample([one, other], 30) == 2.0

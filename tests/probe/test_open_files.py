@@ -51,6 +51,15 @@ def test_the_summary_is_written_while_another_thread_opens_files(monkeypatch: py
     assert written.entries[-1]["extensions"] == {".py": opened.opens} == {".py": written.entries[-1]["opens"]}
 
 
+def test_files_that_were_opened_before_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files.REC, "on", True)
+    monkeypatch.setattr(open_files, "MOST_PATHS", 3)
+    opened = open_files.Opened()
+    for path in ("/a/1", "/a/2", "/a/1", "/b/1", "/b/2", "/b/2", "/a/1"):  # the last one of /b is remembered no more
+        opened.audit("open", (path, None, os.O_RDONLY))
+    assert (opened.folders, opened.again) == ({"/a": 4, "/b": 3}, {"/a": 2})
+
+
 def test_remote_hosts_are_those_of_connected_sockets_which_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_files.REC, "run", "/run/of/flatout")
     files = OpenFiles()

@@ -12,6 +12,7 @@ from flatout.diagnose.ranking import judge
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.crowding import Crowding
 from flatout.measure.fusion import Fusible
+from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
@@ -332,3 +333,31 @@ def test_pictures_that_are_no_jpegs_are_not_decoded_at_a_smaller_scale() -> None
         storage = replace(run.loading.storage, extensions=extensions)
         remedy = offered(replace(run, loading=replace(run.loading, storage=storage)))["faster_decode"]
         assert bool(remedy.settings) is settings and ("draft" in remedy.how) is settings
+
+
+def test_less_is_decoded_of_pictures_only() -> None:
+    assert "faster_decode" in offered(saturated(packages={"decode": "PIL"}))
+    for package in ("soundfile", "pyarrow", "json"):
+        assert "faster_decode" not in offered(saturated(packages={"decode": package}))
+
+
+def test_what_a_stream_reads_again_may_be_kept() -> None:
+    run = saturated(usage={"available_bytes": 8 << 30}, epochs_started=0)
+    assert run.loading is not None
+    for opens, kept in ((1.0, False), (3.0, True)):
+        storage = replace(run.loading.storage, files_per_sample=1.0, opens_per_file=opens, files=200)
+        settings = replace(run.loading.settings, dataset_len=None)
+        found = offered(replace(run, loading=replace(run.loading, storage=storage, settings=settings)))
+        assert ("decoded_once" in found) is kept
+
+
+def test_what_a_stream_calls_is_memoized_not_the_stream() -> None:
+    called = (
+        InputFunction("/home/me/data.py", "Pages.__iter__", 1.0, 1.0, (0.9, 0.0), 1.0),
+        InputFunction("/home/me/data.py", "Pages.load", 0.9, 0.0, (0.0, 0.0), 2.0),
+    )
+    memory = {"available_bytes": 8 << 30}
+    run = saturated(usage=memory, epochs_started=2, dataset_len=1000, batch_bytes=1 << 20, called=called)
+    remedy = offered(run)["samples_memoized"]
+    assert remedy.settings is not None and remedy.settings["memoize"] == "me/data.py:Pages.load"
+    assert remedy.gain.predicted > 2

@@ -44,10 +44,17 @@ def test_one_pass_fills_the_memory_before_the_trial_and_again_after_an_interrupt
     samples.clean_up({})
 
 
-@pytest.mark.parametrize(("left_s", "samples", "why"), [(40.0, 1000, "second pass"), (100.0, None, "unknown")])
+@pytest.mark.parametrize(("left_s", "samples", "why"), [(40.0, 1000, "second pass"), (10.0, None, "too little time")])
 def test_a_pass_that_takes_too_long_is_not_begun(left_s: float, samples: int | None, why: str) -> None:
     answer = shared(left_s=left_s)[0].settings(REMEDY, {"dataset_len": samples})
     assert isinstance(answer, str) and why in answer and "flatout apply" in answer
+
+
+def test_a_stream_is_watched_until_it_stores_no_more() -> None:
+    samples, _ = shared(left_s=100.0)
+    assert samples.settings(REMEDY, {"dataset_len": None}) == SETTINGS
+    with pytest.raises(CommandError, match="did not repeat"):  # these runs store nothing
+        samples.prepare(SETTINGS)
 
 
 def test_a_first_pass_that_fails_leaves_nothing() -> None:
@@ -92,6 +99,20 @@ def stored(counts: list[int], fullness: float = 0.1) -> Growth:
 def test_calls_repeat_once_no_more_of_them_are_stored(counts: list[int], ended: bool, surely: bool) -> None:
     assert (stored(counts).ended, stored(counts).surely_ended) == (ended, surely)
     assert not stored(counts, fullness=0.99).ended
+
+
+def test_a_pass_in_which_nothing_repeats_is_soon_given_up() -> None:
+    assert not stored([0] * 20 + list(range(40))).steady  # too short
+    assert stored([0] * 20 + list(range(60))).steady
+    assert not stored([0] * 20 + list(range(30)) + [30] * 30).steady
+
+
+def test_of_a_pass_that_takes_too_long_functions_are_looked_at() -> None:
+    settings = SETTINGS | {"memoize": "data.py:load"}
+    remedy, long = replace(REMEDY, settings=settings), {"dataset_len": 1_000_000}
+    assert shared()[0].settings(remedy, long) == settings
+    assert "second pass" in str(shared(left_s=50.0)[0].settings(remedy, long))
+    assert "second pass" in str(shared()[0].settings(REMEDY, long))
 
 
 @pytest.mark.parametrize("repeats", [True, False])

@@ -30,6 +30,7 @@ from flatout.measure.storage import (
     data_folder,
     extensions,
     files_per_sample,
+    opens_per_file,
     peers_of,
     storage_is_counted,
 )
@@ -198,6 +199,7 @@ def _beyond_usual(side: LoaderProcesses, rows: Iterable[tuple[Fetches, Ints]]) -
 
 def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> StorageReads:
     read, uncached = bytes_per_sample(fetches)
+    opens, files = opens_per_file(side.processes)
     clients = side.functions.clients
     return StorageReads(
         bytes_read_per_sample=read,
@@ -205,6 +207,8 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
         mounts=side.mounts,
         peers=peers_of(side.processes),
         files_per_sample=files_per_sample(side.processes, _samples_fetched(side)),
+        opens_per_file=opens,
+        files=files,
         client=max(clients, key=clients.__getitem__, default=None),
         data_folder=data_folder(side.run, side.processes),
         extensions=extensions(side.processes),

@@ -137,6 +137,8 @@ class StorageReads:
     mounts: dict[str, float]  # "mount point (kind)" -> share of the files opened or sampled
     peers: tuple[str, ...]
     files_per_sample: float | None = None  # opened
+    opens_per_file: float | None = None  # by one process, over the whole record; None: not counted
+    files: int = 0  # that the processes opened, those of each counted by themselves
     client: str | None = None  # the client library with most of the blocked time; None: none, or a file system
     data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
     extensions: Mapping[str, int] = field(default_factory=dict)  # of the files opened, in lower case -> files

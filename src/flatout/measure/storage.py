@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,12 +156,32 @@ def _total(counters: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> float |
     return float(joined.sum()) if len(joined) and not np.isnan(joined).any() else None
 
 
+def opens_per_file(processes: Iterable[ProcessRecord]) -> tuple[float | None, int]:
+    """Times that a process has opened each of its files, over the whole record, and the number of files.
+
+    The number is the sum of the processes': an upper bound. The times are None where nothing was counted.
+    """
+    opened = again = 0
+    for process in processes:
+        known = process.names.files.get("again")
+        for folder, count in _samples_files(process):
+            opened += count if isinstance(known, dict) else 0
+            again += min(known.get(folder, 0), count) if isinstance(known, dict) else 0
+    files = opened - again
+    return (opened / files, files) if files else (None, 0)
+
+
+def _samples_files(process: ProcessRecord) -> Iterator[tuple[str, int]]:
+    """Folder and number of the files that a process opened, without those of programs."""
+    here, library = str(process.info.get("cwd") or "/"), _library(process)
+    counts = process.names.files.get("dirs")
+    for folder, count in counts.items() if isinstance(counts, dict) else ():
+        whole = os.path.normpath(os.path.join(here, folder))
+        if isinstance(count, int) and not _PROGRAM.search(whole) and not whole.startswith(library):
+            yield folder, count
+
+
 def files_per_sample(processes: Iterable[ProcessRecord], samples: int) -> float | None:
     """Files that these processes opened for a sample, over the whole record; None: not counted."""
-    opened = 0
-    for process in processes:
-        counts = process.names.files.get("dirs")
-        for folder, count in counts.items() if isinstance(counts, dict) else ():
-            if folder.startswith("/") and isinstance(count, int) and not _PROGRAM.search(folder):
-                opened += count
+    opened = sum(count for process in processes for _, count in _samples_files(process))
     return opened / samples if opened and samples else None

@@ -27,8 +27,23 @@ UNPACKING_GROUPS = ("read", "decompress")
 COPY_BYTES_PER_S = 3e8
 # Smaller batches take as long to hand over as empty ones: waking the process takes the time, not the bytes.
 LARGE_BATCH = 1 << 20
+# Times that a process has opened each file: fewer may be files that only a few samples need.
+_OPENED_AGAIN = 1.5
 # Threads that compute in a worker besides the one that fetches; fewer are measurement noise.
 SEVERAL_THREADS = 1.5
+
+
+def reads_again(loader: LoaderStats) -> bool:
+    """True if files were read more than once: in a second pass, or in one that has no end."""
+    return loader.delivery.epochs_started >= 1 or (loader.storage.opens_per_file or 1.0) >= _OPENED_AGAIN
+
+
+def samples_there_are(loader: LoaderStats) -> float | None:
+    """Samples of the data set, or of the files that a stream goes round; None: not known."""
+    if loader.settings.dataset_len:
+        return loader.settings.dataset_len
+    each = loader.storage.files_per_sample
+    return loader.storage.files / each if each and reads_again(loader) else None
 
 
 def collate_share(loader: LoaderStats) -> float:

@@ -8,6 +8,7 @@ import socket
 from .recorder import REC
 
 MOST_KEPT = 1024  # names of one kind: the summary shows the 64 most frequent
+MOST_PATHS = 1 << 15  # that are remembered, by their hashes, to count files that are opened again
 
 
 def count(counter, name):
@@ -55,6 +56,7 @@ class OpenFiles:
                 {
                     "opens": opened.opens,
                     "dirs": most_frequent(opened.folders, 64),
+                    "again": most_frequent(opened.again, 64),
                     "extensions": most_frequent(opened.extensions, 16),
                     "sampled": most_frequent(self.sampled, 64),
                     "peers": most_frequent(self.peers, 16),
@@ -63,7 +65,7 @@ class OpenFiles:
 
 
 class Opened:
-    """Counts what Python opens for reading, by folder; filled by an audit hook."""
+    """Counts what Python opens for reading, by folder, and what of that it had opened before."""
 
     def __init__(self):
         self.forget()
@@ -72,6 +74,8 @@ class Opened:
         """Start over in a forked process: its parent's files do not count."""
         self.opens = 0
         self.folders: collections.Counter[str] = collections.Counter()
+        self.again: collections.Counter[str] = collections.Counter()
+        self.paths: set[int] = set()
         self.extensions: collections.Counter[str] = collections.Counter()
 
     def audit(self, event, args):
@@ -82,7 +86,12 @@ class Opened:
             path, _, flags = args
             if type(path) is str and flags & os.O_ACCMODE == os.O_RDONLY and not path.startswith("/proc"):
                 self.opens += 1
-                count(self.folders, os.path.dirname(path))
+                folder = os.path.dirname(path)
+                count(self.folders, folder)
+                if hash(path) in self.paths:
+                    count(self.again, folder)
+                elif len(self.paths) < MOST_PATHS:
+                    self.paths.add(hash(path))
                 count(self.extensions, os.path.splitext(path)[1])
         except Exception:
             return

@@ -257,6 +257,7 @@ _NAMES: dict[str, dict[str, Decoder]] = {
     "files": {
         "opens": _COUNT,
         "dirs": table(_COUNT),
+        "again": table(_COUNT),
         "extensions": table(_COUNT),
         "sampled": table(_COUNT),
         "peers": table(_COUNT),

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
+from flatout.predict.fetch_changes import reads_again, samples_there_are
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import SETTINGS
@@ -39,6 +40,7 @@ _CAUSES = (
 # Of a fetch's time on a core, or of its blocked time: less is not worth the look-up.
 _LEAST_SHARE = 0.3
 _MOST = 4
+_ITERATORS = ("__iter__", "__next__")  # which give something else each time
 # Part of a call that finding and copying its result takes.
 _LEFT = 0.1
 _HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
@@ -47,29 +49,33 @@ _BASIS = "from the second pass on; which of them return the same each time, a tr
 
 @remedy(_CAUSES, IDENTICAL, risk="medium", mechanics="shared_samples")
 def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
-    """Keep what functions return for the same sample, where passes repeat and all of it fits into memory."""
+    """Keep what functions return for the same sample, where passes repeat and all of it fits into memory.
+
+    Within a first pass calls may repeat too, as where few objects are drawn from again and again: a trial finds out.
+    """
     loader, available = context.run.loading, context.run.usage.available_bytes
     if available is None:
         return None
     if loader is None:
         return _of_own_input(context, cause, int(MEMORY_SHARE * available))
-    if loader.delivery.epochs_started < 1 or cut_from_volumes(loader):
+    if cut_from_volumes(loader):
         return None
-    functions = _costly(loader.functions.called)
-    needed, room = _needed_bytes(loader), int(MEMORY_SHARE * available)
+    again, functions = reads_again(loader), _costly(loader.functions.called)
+    needed, room = _needed_bytes(loader) if again else 0, int(MEMORY_SHARE * available)
     settings = _settings(functions, room)
     if settings is None or needed is None or needed > room:
         return None
     outer = functions[0]
+    title = f"memoize what {_titled(functions)} returns"
     return Proposal(
-        title=f"memoize what {_titled(functions)} returns for each sample: {size(needed)} of memory",
-        change=_without(loader, *outer.below, 1.0 - _LEFT),
+        title=f"{title} for each sample: {size(needed)} of memory" if again else f"{title}, in case calls repeat",
+        change=_without(loader, *outer.below, 1.0 - _LEFT) if again else Change(),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
         how=f"{_HOW}; filled before workers are forked",
         settings=settings,
         basis=f"measured share of what the outermost function calls, at most of all of it, {_BASIS}",
-        memory_bytes=needed,
+        memory_bytes=needed if again else None,
     )
 
 
@@ -99,14 +105,19 @@ def _costly(functions: Sequence[InputFunction]) -> list[InputFunction]:
     return [one for one in functions if max(one.cpu_share, one.blocked_share) >= _LEAST_SHARE][:_MOST]
 
 
+def _returning(functions: Sequence[InputFunction]) -> list[InputFunction]:
+    """Without those that give something else each time."""
+    return [one for one in functions if one.name.rpartition(".")[2] not in _ITERATORS]
+
+
 def _settings(functions: Sequence[InputFunction], room: int) -> dict[str, str | int] | None:
     """What memoizes functions; None: there are none, or one has a name that cannot be given."""
-    text = ",".join(setting_name(one.file, one.name) for one in functions)
+    text = ",".join(setting_name(one.file, one.name) for one in _returning(functions))
     return {"sample_cache_bytes": room, "memoize": text} if re.fullmatch(SETTINGS["memoize"].form, text) else None
 
 
 def _titled(functions: Sequence[InputFunction]) -> str:
-    return f"{listed([one.name for one in functions], 'or')} ({PurePath(functions[0].file).name})"
+    return f"{listed([one.name for one in _returning(functions)], 'or')} ({PurePath(functions[0].file).name})"
 
 
 def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: float) -> Change:
@@ -118,7 +129,7 @@ def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: 
 
 def _needed_bytes(loader: LoaderStats) -> int | None:
     """All samples of a pass: as batches hold them, or decoded if that is more; None: number or size is unknown."""
-    delivery, samples = loader.delivery, loader.settings.dataset_len
+    delivery, samples = loader.delivery, samples_there_are(loader)
     if not samples or not delivery.batch_bytes or not delivery.samples:
         return None
     each = delivery.batch_bytes * delivery.batches / delivery.samples

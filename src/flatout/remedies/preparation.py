@@ -15,6 +15,8 @@ from flatout.predict.fetch_changes import (
     READ_GROUPS,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
+    reads_again,
+    samples_there_are,
     unpacked_ratio,
     without_groups,
 )
@@ -39,6 +41,8 @@ _PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
 # Only JPEGs can be decoded at a smaller size. Where no file of a picture was seen, they may be.
 _JPEGS = {".jpg", ".jpeg", ".jpe", ".jfif"}
 _OTHER_PICTURES = {".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
+# Decoders of pictures; of sounds, tables and the like, less cannot be decoded.
+PICTURE_PACKAGES = ("PIL", "cv2", "torchvision", "imageio", "skimage", "turbojpeg", "simplejpeg", "jpeg4py")
 # A volume that as many samples are cut from is unpacked again within one pass.
 _OFTEN = 4.0
 # A step that leaves more than this part of the pixels is not worth moving.
@@ -57,6 +61,8 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     """Decode less: at the size that the transforms need, or from smaller files."""
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader):
+        return None
+    if loader.functions.packages.get("decode", PICTURE_PACKAGES[0]) not in PICTURE_PACKAGES:
         return None
     of_jpegs = not loader.storage.extensions.keys() & _OTHER_PICTURES or loader.storage.extensions.keys() & _JPEGS
     smaller = f"image.draft('RGB', ({SHORT_SIDE}, {SHORT_SIDE})) before image.load(); or store resized copies"
@@ -84,7 +90,7 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     if loader is None or available is None or cut_from_volumes(loader):
         return None
     repeats = unpacked_ratio(loader) or 1.0  # of an array of which each sample keeps a part, within one pass
-    if loader.delivery.epochs_started < 1 and repeats < _OFTEN:
+    if not reads_again(loader) and repeats < _OFTEN:
         return None  # it may be the only pass
     needed = decoded_bytes(loader)
     room = int(MEMORY_SHARE * available)
@@ -138,7 +144,7 @@ def decoded_bytes(loader: LoaderStats) -> int | None:
     file_bytes = loader.storage.bytes_read_per_sample
     each = pixels * BYTES_PER_PIXEL if pixels else file_bytes and file_bytes * BYTES_PER_FILE_BYTE
     each = arrays.bytes if arrays else each
-    samples = loader.settings.dataset_len
+    samples = samples_there_are(loader)
     # A volume that is unpacked for each of its slices is stored once.
     return round(each * samples / max(unpacked_ratio(loader) or 1.0, 1.0)) if each and samples else None
 

@@ -21,8 +21,11 @@ from flatout.units import duration
 SETTING, FUNCTIONS = "sample_cache_bytes", "memoize"
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
-# A pass of unknown length, of input without a DataLoader, is over once calls repeat.
+# A pass of unknown length, of input without a DataLoader or of a stream, is over once calls repeat.
 _LONGEST_S, _SHORTEST_S = 60.0, 5.0
+# Of a pass that takes too long, this much is looked at: calls may repeat within it.
+_LOOK_S = 10.0
+_STEADY = 0.8
 _FULL = 0.95  # of the memory: nothing more may fit
 _NO_REPEATS = "its calls did not repeat within {}, and the gain begins when they do"
 
@@ -62,6 +65,7 @@ class SharedSamples(Mechanics):
         self._filled: set[Any] = set()  # the functions whose results a pass has stored
         self._pass_s = 0.0
         self._watched = False  # whether the next pass has to show that calls repeat
+        self._within = False  # or a part of it
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
@@ -73,14 +77,20 @@ class SharedSamples(Mechanics):
         if settings.get(FUNCTIONS) in self._filled:
             return ""
         pace, samples = self._pace(), loader.get("dataset_len")
-        self._watched = not loader and FUNCTIONS in settings
+        self._within = False
+        self._watched = not isinstance(samples, int) and (bool(loader) or FUNCTIONS in settings)
         if self._watched:
             self._pass_s = min(_LONGEST_S, BUDGET_SHARE * self._left_s() - pace.start_s)
             return "" if self._pass_s >= _SHORTEST_S else "too little time is left to see whether calls repeat"
-        if not isinstance(samples, int) or not pace.rate:
+        if not samples or not pace.rate:
             return "the length of a pass is unknown, and the gain begins with the second one"
         self._pass_s = _SLACK * samples / pace.rate
         if pace.start_s + self._pass_s <= BUDGET_SHARE * self._left_s():
+            return ""
+        look_s = min(_LONGEST_S, BUDGET_SHARE * self._left_s() - pace.start_s)
+        if FUNCTIONS in settings and look_s >= 2 * _LOOK_S:
+            self._watched = self._within = True
+            self._pass_s = look_s
             return ""
         return (
             f"the gain begins with the second pass, and the first takes about {duration(self._pass_s)}, "
@@ -103,10 +113,14 @@ class SharedSamples(Mechanics):
                 raise CommandError(f"memory that processes share cannot be made: {error}") from None
         self._say(f"a first pass, not measured, in which samples are stored: about {duration(self._pass_s)}")
         with Growth(self._memory) as growth:
-            done = self._run(settings, self._pass_s, lambda: self._watched and growth.surely_ended)
+            done = self._run(
+                settings,
+                self._pass_s,
+                lambda: self._watched and (growth.surely_ended or (self._within and growth.steady)),
+            )
         failed = f"the first pass failed: {done.detail}" if done.outcome != OK else ""
         if not failed and self._watched and not growth.ended:
-            failed = _NO_REPEATS.format(duration(self._pass_s))
+            failed = _NO_REPEATS.format(duration(_LOOK_S if growth.steady else self._pass_s))
         if failed:
             if not self._filled:
                 self._release()
@@ -164,6 +178,16 @@ class Growth:
         third = len(self._entries) // 3
         quiet = third * self._every_s > _SHORTEST_S and self._entries[-1] == self._entries[-1 - third]
         return quiet and self.ended
+
+    @property
+    def steady(self) -> bool:
+        """True if about as many were stored in the second half of some seconds as in the first: none has repeated."""
+        since = next((place for place, count in enumerate(self._entries) if count > self._entries[0]), None)
+        counts = self._entries[since:] if since is not None else []
+        half = len(counts) // 2
+        if len(counts) * self._every_s < _LOOK_S:
+            return False
+        return counts[-1] - counts[half] >= _STEADY * (counts[half] - counts[0])
 
     @property
     def ended(self) -> bool:
