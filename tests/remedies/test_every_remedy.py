@@ -95,6 +95,12 @@ SEVERAL_PASSES: dict[str, Any] = {
     "usage": {"available_bytes": 8 << 30},
 }
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
+TABLES: dict[str, Any] = {
+    "cpu_groups": {"decode": 0.9, "other": 0.1},
+    "packages": {"decode": "pandas"},
+    "usage": {"available_bytes": 8 << 30},
+    "epochs_started": 2,
+}
 CHUNKS: dict[str, Any] = {
     "cpu_groups": {"read": 0.8, "other": 0.2},
     "packages": {"read": "h5py"},
@@ -224,6 +230,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "faster_decode": (saturated, fetching_in_vain),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
+    "tables_once": (lambda: saturated(**TABLES), lambda: fetching_in_vain(**TABLES)),
     "samples_memoized": (
         lambda: saturated(**SEVERAL_PASSES, **CALLED),
         lambda: fetching_in_vain(**SEVERAL_PASSES, **CALLED),

@@ -202,6 +202,9 @@ SETTINGS: "dict[str, Setting]" = {
     "chunk_cache_bytes": Setting(
         int, "bytes of unpacked chunks that each process keeps of an HDF5 data set", "chunk_cache"
     ),
+    "table_cache_bytes": Setting(
+        int, "bytes of parsed tables (pandas, pyarrow) that each process keeps", "parsed_tables"
+    ),
     "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
     "memoize": Setting(
         str,

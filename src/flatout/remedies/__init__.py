@@ -67,6 +67,7 @@ from flatout.remedies.step_experiments import (
     without_debug_code,
 )
 from flatout.remedies.storage import cache_files, chunk_cache, chunked_reading, local_copy, mapped_arrays
+from flatout.remedies.tables import tables_once
 from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
     frozen_parameters,
@@ -101,6 +102,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     local_copy,
     cache_files,
     decoded_once,
+    tables_once,
     faster_decode,
     crop_first,
     late_normalize,

@@ -137,6 +137,8 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+# Whose readers ``probe.injections.parsed_tables`` answers.
+TABLE_PACKAGES = ("pandas", "pyarrow")
 # Readers of whole arrays that ``probe.injections.mapped`` answers with a map, if the file holds them as they are.
 _MAPPED = ("numpy", "tifffile", "h5py")
 _UNPACKED = 0.9  # of the arrays' bytes: fewer are read where they are packed
@@ -218,7 +220,9 @@ def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
         change=without(_left_out(needless)),
         least=without(0.5 * _left_out(needless)),
         most=without(1.0),
-        how="numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
+        how="pyarrow.parquet.ParquetFile(path).read_row_group(number), or its columns as .npy files that are mapped"
+        if loader.functions.packages.get("decode") in TABLE_PACKAGES
+        else "numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
         basis="measured bytes read against bytes used; a chunk is taken to hold twice what its sample takes",
         memory_bytes=0,
     )

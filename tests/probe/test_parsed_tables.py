@@ -1,0 +1,155 @@
+"""Tables that are parsed once: the same values as without the setting, and nothing that the program can spoil."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flatout.runner.command import injecting_environment
+
+pd = pytest.importorskip("pandas")
+pq = pytest.importorskip("pyarrow.parquet")
+
+READS = """
+import os, pathlib, sys, warnings
+import pandas as pd, pyarrow as pa, pyarrow.parquet as pq, torch
+warnings.simplefilter("ignore")
+
+def settled(path):
+    os.utime(path, ns=(10**18, 10**18))
+
+"""
+
+
+def printed(folder: Path, code: str, **settings: Any) -> tuple[list[str], str]:
+    (folder / "reading.py").write_text(READS + code)
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps(settings)}
+    done = subprocess.run(
+        [sys.executable, "reading.py"], env=environment, cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines(), done.stderr
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    frame = pd.DataFrame({"a": [1.5, 2.5, None], "b": ["x", "y", "z"], "c": [1, 2, 3]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.assign(d=[[1], [2], [3]]).to_parquet(tmp_path / "lists.parquet")
+    for path in tmp_path.iterdir():
+        os.utime(path, ns=(10**18, 10**18))
+    return tmp_path
+
+
+# What a program may do with a table, four times: its later readings are as the first.
+USES = """
+def digest(frame):
+    return frame.to_json() + str(frame.dtypes.to_dict())
+
+for number in range(4):
+    csv = pd.read_csv("t.csv")
+    typed = pd.read_csv(pathlib.Path("t.csv"), dtype={"c": "float32"}, usecols=["a", "c"])
+    frame = pd.read_parquet("t.parquet")
+    own = pd.read_csv("t.csv", converters={"a": lambda text: text + "!"})
+    lists = pd.read_parquet("lists.parquet")
+    arrow = pq.read_table("t.parquet", columns=["a", "c"])
+    print(digest(csv), digest(typed), digest(frame), digest(own), digest(lists), arrow.to_pydict())
+    csv.loc[0, "a"] = -1.0
+    csv["new"] = 3
+    typed.drop(columns="c", inplace=True)
+    frame.iloc[:, 0] += 1
+    lists.at[0, "d"] = "gone"
+    arrow.append_column("d", pa.array([1, 2, 3]))
+"""
+
+
+def test_what_a_program_does_with_a_table_changes_no_later_one(table: Path) -> None:
+    before, _ = printed(table, USES)
+    seen, said = printed(table, USES, table_cache_bytes=1 << 28)
+    assert seen == before and len(set(seen)) == 1, said
+
+
+WORKERS = """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 30
+    def __getitem__(self, index):
+        return torch.tensor(float(pq.read_table("t.parquet").column("c")[index % 3].as_py()))
+
+if __name__ == "__main__":
+    for _ in range(2):
+        rows = torch.utils.data.DataLoader(Rows(), 5, num_workers=2, persistent_workers=True)
+        print([batch.tolist() for batch in rows])
+"""
+
+
+@pytest.mark.slow
+def test_workers_keep_what_they_read_and_it_took_effect(table: Path) -> None:
+    seen, said = printed(table, WORKERS, table_cache_bytes=1 << 28)
+    assert seen == [str([[float(place % 3 + 1) for place in range(start, start + 5)] for start in range(0, 30, 5)])] * 2
+    assert "had no effect" not in said, said
+
+
+CHANGED = """
+for number in range(3):
+    for text in ("1,2", "3,4", "5,6"):
+        with open("new.csv", "w") as file:
+            file.write("a,b\\n" + text)
+        if number:  # its time tells nothing of the first
+            settled("new.csv")
+        print(pd.read_csv("new.csv").values.tolist(), pd.read_csv("new.csv").values.tolist())
+        os.remove("new.csv")
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_is_written_anew_is_read_anew(table: Path) -> None:
+    seen, said = printed(table, CHANGED.replace("settled(", "len("), table_cache_bytes=1 << 28)
+    assert seen == [f"[[{a}, {b}]] [[{a}, {b}]]" for _ in range(3) for a, b in ((1, 2), (3, 4), (5, 6))], said
+
+
+# A tensor of an Arrow table's own memory, which can be written to though the array cannot.
+WRITES = """
+for _ in range(6):
+    column = pq.read_table("t.parquet", columns=["c"]).column("c").chunk(0).to_numpy()
+    torch.from_numpy(column).add_(1)
+    print(column.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_table_that_is_written_to_is_read_from_then_on(table: Path) -> None:
+    seen, said = printed(table, WRITES, table_cache_bytes=1 << 28)
+    assert seen[-2:] == ["[2, 3, 4]"] * 2, said
+    assert "table_cache_bytes could not be set: the program writes to a table that cannot be written to" in said
+
+
+FASTER = """
+reads = []
+original = pq.ParquetFile.read
+def read(self, *args, **kwargs):
+    reads.append(1)
+    return original(self, *args, **kwargs)
+pq.ParquetDataset.read, whole = read, pq.ParquetDataset.read
+original = whole
+for _ in range(10):
+    pq.read_table("t.parquet")
+    pq.read_table("a.parquet")
+print(len(reads))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("room", "reads"), [(1 << 28, 4), (20, 12), (80, 20), (10, 20)])
+def test_a_file_is_parsed_twice_where_it_fits(table: Path, room: int, reads: int) -> None:
+    pq.write_table(pq.read_table(table / "t.parquet").select(["a", "c"]).slice(0, 1), table / "a.parquet")
+    os.utime(table / "a.parquet", ns=(10**18, 10**18))
+    seen, said = printed(table, FASTER, table_cache_bytes=room)
+    assert seen == [str(reads)], said
