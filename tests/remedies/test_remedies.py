@@ -351,13 +351,26 @@ def test_what_a_stream_reads_again_may_be_kept() -> None:
         assert ("decoded_once" in found) is kept
 
 
-def test_what_a_stream_calls_is_memoized_not_the_stream() -> None:
+def calling(outer: str, **changes: Any) -> MeasuredRun:
+    """Fetches that call ``outer``, which calls ``load``."""
     called = (
-        InputFunction("/home/me/data.py", "Pages.__iter__", 1.0, 1.0, (0.9, 0.0), 1.0),
+        InputFunction("/home/me/data.py", f"Pages.{outer}", 1.0, 1.0, (0.9, 0.0), 1.0),
         InputFunction("/home/me/data.py", "Pages.load", 0.9, 0.0, (0.0, 0.0), 2.0),
     )
-    memory = {"available_bytes": 8 << 30}
-    run = saturated(usage=memory, epochs_started=2, dataset_len=1000, batch_bytes=1 << 20, called=called)
-    remedy = offered(run)["samples_memoized"]
+    return saturated(usage={"available_bytes": 8 << 30}, batch_bytes=1 << 20, called=called, **changes)
+
+
+def test_what_a_stream_calls_is_memoized_not_the_stream() -> None:
+    remedy = offered(calling("__iter__", epochs_started=2, dataset_len=1000))["samples_memoized"]
     assert remedy.settings is not None and remedy.settings["memoize"] == "me/data.py:Pages.load"
     assert remedy.gain.predicted > 2
+
+
+def test_within_a_first_pass_calls_by_index_do_not_repeat() -> None:
+    run = calling("__getitem__", epochs_started=0)
+    remedy = offered(run)["samples_memoized"]
+    assert remedy.settings is not None and remedy.settings["memoize"] == "me/data.py:Pages.load"
+    assert remedy.gain.predicted == pytest.approx(1.0) and remedy.gain.high > 2
+    assert run.loading is not None
+    functions = replace(run.loading.functions, called=run.loading.functions.called[:1])
+    assert "samples_memoized" not in offered(replace(run, loading=replace(run.loading, functions=functions)))

@@ -41,6 +41,7 @@ _CAUSES = (
 _LEAST_SHARE = 0.3
 _MOST = 4
 _ITERATORS = ("__iter__", "__next__")  # which give something else each time
+_BY_INDEX = ("__getitem__", "__getitems__")  # within a pass, no call of these repeats
 # Part of a call that finding and copying its result takes.
 _LEFT = 0.1
 _HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
@@ -60,7 +61,8 @@ def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
         return _of_own_input(context, cause, int(MEMORY_SHARE * available))
     if cut_from_volumes(loader):
         return None
-    again, functions = reads_again(loader), _costly(loader.functions.called)
+    again = reads_again(loader)
+    functions = [one for one in _costly(loader.functions.called) if again or _last_name(one) not in _BY_INDEX]
     needed, room = _needed_bytes(loader) if again else 0, int(MEMORY_SHARE * available)
     settings = _settings(functions, room)
     if settings is None or needed is None or needed > room:
@@ -107,7 +109,11 @@ def _costly(functions: Sequence[InputFunction]) -> list[InputFunction]:
 
 def _returning(functions: Sequence[InputFunction]) -> list[InputFunction]:
     """Without those that give something else each time."""
-    return [one for one in functions if one.name.rpartition(".")[2] not in _ITERATORS]
+    return [one for one in functions if _last_name(one) not in _ITERATORS]
+
+
+def _last_name(function: InputFunction) -> str:
+    return function.name.rpartition(".")[2]
 
 
 def _settings(functions: Sequence[InputFunction], room: int) -> dict[str, str | int] | None:
