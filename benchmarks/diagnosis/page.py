@@ -16,6 +16,7 @@ from scenarios import (
     SECOND,
     SEVENTH,
     SIXTH,
+    TENTH,
     THIRD,
     TUNED,
     UNSEEN,
@@ -36,6 +37,7 @@ WRITTEN = {
     SEVENTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     EIGHTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
     NINTH: "Two further people, who had read nothing of flatout, wrote them, and chose the faults themselves.",
+    TENTH: "Two further people, who had read nothing of flatout, wrote them, and chose faults they had seen reported.",
     FOURTH: "One more person, who had read one sentence on the fault, and nothing of flatout, wrote them.",
     UNSEEN: "People who had read one sentence on the fault, and nothing of flatout, wrote them.",
 }

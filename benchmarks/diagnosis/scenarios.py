@@ -16,6 +16,7 @@ ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
 TUNED, UNSEEN, SECOND, THIRD = "scripts", "unseen", "unseen2", "unseen3"
 FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = "unseen4", "unseen5", "unseen6", "unseen7", "unseen8", "unseen9"
+TENTH = "unseen10"
 
 
 @dataclass(frozen=True)

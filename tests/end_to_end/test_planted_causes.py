@@ -183,6 +183,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("garbage_in_every_step.py", "garbage_collection"),
         ("a_backbone_left_unfrozen.py", "unused_gradients"),
         ("sentences_of_one_length.py", "padding_waste"),
+        ("scored_by_a_second_pass.py", "repeated_work"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

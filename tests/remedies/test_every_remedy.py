@@ -24,6 +24,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.operators import Operators
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
+from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
 from flatout.predict import rate_model, whatif
@@ -57,6 +58,7 @@ from tests.diagnose.views import (
     with_loader,
 )
 
+TWICE = RepeatedWork(0.3, 0.5, (RepeatedLine("/home/me/train.py", 12, "step", "", "mm", 0.003, 35),))
 GPU = {"param_dtype": "float32", "capability": 8.6, "tf32": False, "convolutions": 2, "channels_last": False}
 GPU |= {"cudnn_benchmark": False, "compiled": False}
 CALLED: dict[str, Any] = {
@@ -418,6 +420,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "one_batch": (
         lambda: replace(healthy(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
         lambda: replace(starved(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
+    ),
+    "compute_once": (
+        lambda: replace(healthy(), repeated_work=TWICE),
+        lambda: replace(starved(), repeated_work=replace(TWICE, part=0.01, with_backward=0.02)),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

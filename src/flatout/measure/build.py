@@ -32,6 +32,7 @@ from flatout.measure.operators import measure_operators
 from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
 from flatout.measure.repeated_weights import read_repeated_weight
+from flatout.measure.repeated_work import read_repeated_work
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
@@ -100,6 +101,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         compiling=measure_compiling(run, training),
         padding=read_padding(training.process),
         repeated_weight=read_repeated_weight(training.process),
+        repeated_work=read_repeated_work(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=with_doubled_input(read_last_steps(training.process), training.process, ledger),
         called_functions={

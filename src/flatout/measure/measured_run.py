@@ -22,6 +22,7 @@ from flatout.measure.padding import Padding
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_weights import RepeatedWeight
+from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.results import Account, Ledger, Line
 
@@ -142,6 +143,7 @@ class MeasuredRun:
     last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
+    repeated_work: RepeatedWork | None = None  # in one step after the window
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
+from flatout.measure.repeated_work import COMPUTING
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
@@ -25,6 +26,11 @@ def less_computing(context: Context, saved_s: float) -> Change:
     now = context.model.now
     cores = max(now.main_cpu_s / now.step_s, 1.0) if now.step_s > 0 else 1.0
     return Change(step_removed_s=saved_s, step_cpu_removed_s=cores * saved_s)
+
+
+def without_repeated_work(context: Context, part: float) -> Change:
+    """The change that leaves this part of a step's operators out."""
+    return less_computing(context, part * context.run.seconds(*COMPUTING) / context.model.batches)
 
 
 def removed(context: Context, part: float) -> Change:

@@ -14,6 +14,7 @@ from .contract import HOOKS
 from .device_rates import finish_kernels
 from .doubled_input import DoubledInput
 from .recorder import REC, now
+from .repeated_work import LONGEST_NS, RepeatedWork
 from .step_changes import StepChanges
 from .step_timers import STATE
 from .unneeded_work import UnneededWork
@@ -72,6 +73,7 @@ class ChangedSteps:
         self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
         self.change: Any = None  # in the present block
         self.applied: Any = None  # restores it
+        self.repeated: Any = None  # looks at one step after the blocks
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
@@ -127,6 +129,8 @@ class ChangedSteps:
             self.block_ns = self.block_ns or now()
         self.computed = False
         STATE.counting = self.skipped
+        if self.repeated is not None:
+            self.repeated.begin()
         self.started_ns = now()
 
     def step_ended(self):
@@ -134,6 +138,11 @@ class ChangedSteps:
         end = now()
         STATE.counting = False
         started_ns, self.started_ns = self.started_ns, 0
+        if self.repeated is not None and started_ns:
+            self.repeated.end(self.computed)
+            if self.computed:
+                self._ended()
+            return
         if not started_ns or not self.computed:  # no step, but a validation
             return
         self.work.step_ended()
@@ -167,6 +176,8 @@ class ChangedSteps:
         self.over = True
 
     def _undo(self):
+        if self.repeated is not None:
+            self.repeated.end(False)
         restore, self.applied = self.applied, None
         if restore is not None:
             restore()
@@ -180,7 +191,11 @@ class ChangedSteps:
                 return self._ended(because)
         else:
             self._record(end)
-        if not self.blocks or end - self.begun_ns > self.limit_ns:
+        late = end - self.begun_ns > self.limit_ns
+        if not self.blocks and not late and not self.compiled and self.step_ns < LONGEST_NS:
+            self.change, self.repeated = None, RepeatedWork()
+            return None
+        if not self.blocks or late:
             return self._ended()
         self.change = self.blocks.pop(0)
         self._begin_block(self.length)

@@ -39,6 +39,17 @@ REPEATED_WEIGHT = record(
     },
     required=("uses", "chain", "part"),
 )
+REPEATED_WORK = record(
+    {
+        "operators": _COUNT,
+        "ns": _COUNT,
+        "again_ns": _COUNT,
+        "behind_ns": _COUNT,
+        "on_purpose_ns": _COUNT,
+        "lines": items(row(text, _COUNT, text, text, text, _COUNT, _COUNT), 64),
+    },
+    required=("ns", "again_ns", "behind_ns"),
+)
 DOUBLED_INPUT = record(
     {"samples": whole(1), "single_ns": items(whole(1), 64), "doubled_ns": items(whole(1), 64), "skipped": text}
 )

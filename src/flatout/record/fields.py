@@ -11,6 +11,7 @@ from flatout.record.after_window import (
     PADDING,
     REFERENCE,
     REPEATED_WEIGHT,
+    REPEATED_WORK,
     UNUSED_GRADIENTS,
 )
 from flatout.record.decoding import Damaged, Decoder, flag, items, number, record, row, scalar, table, text, whole
@@ -90,6 +91,7 @@ PROCESS = record(
         "padding": PADDING,
         "unused_gradients": UNUSED_GRADIENTS,
         "repeated_weight": REPEATED_WEIGHT,
+        "repeated_work": REPEATED_WORK,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,
         "ceilings": CEILINGS,

@@ -56,6 +56,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
+from flatout.remedies.repeated_work import compute_once
 from flatout.remedies.reporting import fewer_checkpoints, report_less
 from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
@@ -147,6 +148,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_parameters,
     frozen_clipped_parameters,
     one_batch,
+    compute_once,
     unbind,
     sparse_embeddings,
     sparse_optimizer,

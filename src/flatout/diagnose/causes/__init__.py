@@ -20,6 +20,7 @@ from flatout.diagnose.causes.queue import (
 )
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
+from flatout.diagnose.causes.repeated_work import repeated_work
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.step_experiments import (
     debug_mode,
@@ -87,6 +88,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     padding_waste,
     unused_gradients,
     unbatched_calls,
+    repeated_work,
     slice_gradients,
     dense_gradients,
     small_batch,

@@ -50,8 +50,8 @@ def _reading(tables, name, original):
     @functools.wraps(original)
     def read(*args, **kwargs):
         key = _key(name, args, kwargs) if not tables.within() else None
-        state = file_state(key[1]) if key is not None else None
-        if state is None:
+        state: Any = file_state(key[1]) if key is not None else None
+        if key is None or state is None:
             return original(*args, **kwargs)
         kept = tables.find(key, state)
         if kept is not None:

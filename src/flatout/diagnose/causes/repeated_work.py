@@ -1,0 +1,61 @@
+"""A cause inside the step: operators that run again with the inputs that they had before."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.measure.repeated_work import RepeatedLine
+from flatout.measure.thresholds import DOMINANT_SHARE
+from flatout.predict.context import Context
+from flatout.predict.step_changes import without_repeated_work
+from flatout.results import Cause, Evidence
+from flatout.units import counted, duration, percent
+
+_LEAST = 0.05  # of the time: constants that are made again take a little in many trainings
+
+
+def _computes_again(context: Context, found: Cause) -> str:
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}: computing it once would save {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    # What is computed again is many operators, or few samples' worth of them.
+    hides=("overhead_bound", "small_batch"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_computes_again,
+)
+def repeated_work(context: Context) -> Found | Lacks | None:
+    """A step runs operators again with the inputs that they had before."""
+    work = context.run.repeated_work
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if work is None or not work.lines:
+        return None
+    share = context.model.recovered(without_repeated_work(context, work.with_backward))
+    if share < _LEAST:
+        return None
+    operators = list(dict.fromkeys(line.operator for line in work.lines))[:2]
+    return Found(
+        title=f"each step computes the same again: {' and '.join(operators)} of the same values",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"in one step after the window, operators that had run with the same inputs before took "
+                f"{percent(work.part)} of the time of all, and with the backward passes that follow them "
+                f"{percent(work.with_backward)}",
+                {"part": work.part, "with_backward": work.with_backward},
+            ),
+            *(_again(line) for line in work.lines[:3]),
+        ),
+    )
+
+
+def _again(line: RepeatedLine) -> Evidence:
+    place = f" ({PurePath(line.file).name}:{line.line}, {line.function})" if line.file else ""
+    text = f"{line.operator}: {counted(line.calls, 'call')} more, {duration(line.seconds)}{place}"
+    values: dict[str, float | int | str] = {"operator": line.operator, "calls": line.calls, "seconds": line.seconds}
+    return Evidence(text, values | {"file": line.file, "line": line.line} if line.file else values)

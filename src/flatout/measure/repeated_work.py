@@ -1,0 +1,60 @@
+"""What a step computes again with the same inputs, as one step after the window shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatout.record import ProcessRecord
+
+COMPUTING = ("forward", "loss", "backward", "optimizer")  # accounts that operators take
+
+
+@dataclass(frozen=True)
+class RepeatedLine:
+    """An operator that a line of the user's calls again.
+
+    Attributes:
+        file: of the line; empty: no line of the user's was on the stack.
+        reason: "parametrization" or "gradient", if torch calls the operator for one; or empty.
+        seconds: of the calls after the first.
+        calls: of them.
+    """
+
+    file: str
+    line: int
+    function: str
+    reason: str
+    operator: str
+    seconds: float
+    calls: int
+
+
+@dataclass(frozen=True)
+class RepeatedWork:
+    """The operators of one step that had run with the same inputs before.
+
+    Attributes:
+        part: of the time of all operators that such ones take, 0..1.
+        with_backward: the same with the backward passes that follow them.
+        lines: those with most of it.
+    """
+
+    part: float
+    with_backward: float
+    lines: tuple[RepeatedLine, ...]
+
+
+def read_repeated_work(process: ProcessRecord) -> RepeatedWork | None:
+    """What the step showed; None: there was none."""
+    seen = process.info.get("repeated_work")
+    if seen is None or not seen["ns"]:
+        return None
+    again, behind = seen["again_ns"] / seen["ns"], seen["behind_ns"] / seen["ns"]
+    return RepeatedWork(
+        part=min(again, 1.0),
+        with_backward=min(again + behind, 1.0),
+        lines=tuple(
+            RepeatedLine(file, line, function, reason, operator, ns / 1e9, calls)
+            for file, line, function, reason, operator, ns, calls in seen.get("lines") or []
+        ),
+    )

@@ -1,0 +1,201 @@
+"""Work that a step does twice: operators with the same inputs as an earlier one, and their backward passes."""
+
+import sys
+import time
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .recorder import REC, report_fault
+from .sites import is_user_file
+from .value_numbers import ValueNumbers, is_view
+
+LONGEST_NS = 1_500_000_000  # in one step; what comes later is only run
+MOST_OPERATORS = 50_000
+MOST_LINES = 8
+# Files of torch's that call operators: why, and whether on purpose, to save memory.
+_CHECKPOINT = "torch/utils/checkpoint.py"
+_REASONS = {"torch/nn/utils/parametrize.py": "parametrization", "torch/autograd/__init__.py": "gradient"}
+# Where torch does not say, operators of backward passes belong to no operator.
+_node: Any = getattr(torch._C, "_current_autograd_node", None)
+_sequence: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+
+
+class _Call(NamedTuple):
+    """An operator that ran.
+
+    Attributes:
+        began: ns, or an event of the device.
+        again: with the inputs of an earlier one.
+        line: file, line and function of the user's that called it again, through what; None: on purpose.
+        node: of the graph whose backward pass it is a part of; None: of none.
+        made: the node that its own backward pass will have.
+    """
+
+    name: str
+    began: Any
+    ended: Any
+    again: bool
+    line: Any
+    node: Optional[int]
+    made: Optional[int]
+
+
+class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
+    """Watches the operators of this thread between ``begin`` and ``end``."""
+
+    def __init__(self):
+        super().__init__()
+        self.over = False
+        self._values: Any = ValueNumbers()
+        self._calls: Any = []
+        self._device = torch.cuda.is_initialized()
+        self._begun_ns = 0
+        self._entered = False
+        self._made = 0  # nodes, as torch counts them
+
+    def begin(self):
+        """A step begins."""
+        self._begun_ns = time.perf_counter_ns()
+        if not self._entered:
+            self._entered = True
+            self.__enter__()
+
+    def end(self, whole):
+        """It has ended; if it was a whole one, the record gets what was done twice."""
+        if not self._entered:
+            return
+        if _top() is self:  # one of the user's may lie above: then this one only runs what is called
+            self._entered = False
+            self.__exit__(None, None, None)
+        else:
+            self.over = True
+        calls, self._calls, self._values = self._calls, [], ValueNumbers()
+        if whole:
+            if self._device:
+                torch.cuda.synchronize()
+            REC.save_process(repeated_work=summary(calls))
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run an operator, and note whether it ran with the same inputs before."""
+        kwargs = kwargs or {}
+        if self.over:
+            return func(*args, **kwargs)
+        key = self._quietly(self._values.key, func, args, kwargs)
+        began = self._clock()
+        result = func(*args, **kwargs)
+        ended = self._clock()
+        if not self.over:
+            self._quietly(self._note, func, key, args, result, began, ended)
+        return result
+
+    def _quietly(self, function, *arguments):
+        try:
+            return function(*arguments)
+        except Exception:
+            report_fault("experiment")
+            self.over = True
+        return None
+
+    def _clock(self):
+        if not self._device:
+            return time.perf_counter_ns()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _note(self, func, key, args, result, began, ended):
+        view = is_view(func)
+        again = self._values.made(key, args, result, view)
+        before, self._made = self._made, _sequence() if _sequence is not None else 0
+        if view:  # it computes nothing
+            return
+        node = _node() if _node is not None else None
+        self._calls.append(
+            _Call(
+                func._overloadpacket.__name__,
+                began,
+                ended,
+                again,
+                _line() if again else None,
+                node._sequence_nr() if node is not None else None,
+                self._made - 1 if self._made > before else None,
+            )
+        )
+        if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
+            self.over = True
+
+
+def summary(calls):
+    """What of the calls of a step was done again, as the record has it."""
+    found: Any = {"operators": len(calls), "ns": 0, "again_ns": 0, "behind_ns": 0, "on_purpose_ns": 0}
+    lines: Any = {}
+    nodes: Any = set()  # of operators that ran again, and of their backward passes
+    for call, again in zip(calls, _avoidable(calls)):
+        ns = _ns(call)
+        found["ns"] += ns
+        behind = not again and call.node is not None and call.node in nodes
+        if again and call.line is None:
+            found["on_purpose_ns"] += ns
+        elif again:
+            found["again_ns"] += ns
+            spent = lines.setdefault((*call.line, call.name), [0, 0])
+            spent[0] += ns
+            spent[1] += 1
+        elif behind:
+            found["behind_ns"] += ns
+        if call.made is not None and (behind or (again and call.line is not None)):
+            nodes.add(call.made)
+    most = sorted(lines.items(), key=lambda item: -item[1][0])[:MOST_LINES]
+    found["lines"] = [[*where, *spent] for where, spent in most]
+    return found
+
+
+def _avoidable(calls):
+    """Whether each call need not have been made, or is one on purpose.
+
+    In a backward pass a node's operators are all needed as soon as one is, as with another gradient: then what it
+    computes of the forward pass alone, as the cosine of a sine's input, cannot be kept by a program.
+    """
+    found: Any = []
+    start = 0
+    while start < len(calls):
+        end = start + 1
+        node = calls[start].node
+        while node is not None and end < len(calls) and calls[end].node == node:
+            end += 1
+        needed = not all(call.again for call in calls[start:end])
+        found += [call.again and (call.line is None or not needed) for call in calls[start:end]]
+        start = end
+    return found
+
+
+def _ns(call):
+    if isinstance(call.began, int):
+        return call.ended - call.began
+    return round(call.began.elapsed_time(call.ended) * 1e6)
+
+
+def _line():
+    """File, line and function of the user's that calls an operator, and through what of torch's.
+
+    None where it is computed again on purpose, to save memory.
+    """
+    frame: Any = sys._getframe(2)
+    found, reason = ("", 0, ""), ""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.endswith(_CHECKPOINT):
+            return None
+        if not found[0]:
+            reason = next((_REASONS[end] for end in _REASONS if name.endswith(end)), reason)
+            if is_user_file(name):
+                found = name, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
+    return (*found, reason)
+
+
+def _top():
+    depth = torch._C._len_torch_dispatch_stack()
+    return torch._C._get_dispatch_stack_at(depth - 1) if depth else None

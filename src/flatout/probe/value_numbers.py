@@ -1,0 +1,112 @@
+"""Numbers for the values of tensors: what an operator makes of the same inputs again has the same number.
+
+As compilers find common expressions. A chain that is computed again is so found as a whole, though each of its tensors
+is a new one. What draws random numbers makes a new value each time, and so does whatever comes from elsewhere.
+"""
+
+import zlib
+from typing import Any
+
+import torch
+
+
+class ValueNumbers:
+    """The values of one step."""
+
+    def __init__(self):
+        self._results: Any = {}  # operator and numbers of its inputs -> number of its result
+        self._values: Any = {}  # a tensor's memory, form and version -> number of its value
+        self._held: Any = []  # tensors that no operator has made: nothing else may get their memory
+        self._count = 0
+
+    def key(self, func, args, kwargs):
+        """What an operator computes; None: something new each time."""
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return None
+        key = func, self._told(args), self._told(tuple(sorted(kwargs.items())))
+        try:
+            hash(key)
+        except TypeError:  # an argument of a kind that may change
+            return None
+        return key
+
+    def made(self, key, args, result, view):
+        """Number what an operator has made; returns whether it is known from before.
+
+        Args:
+            key: of what it computes.
+            args: its inputs.
+            result: a tensor, or several.
+            view: it shows an input in another form.
+        """
+        number = self._results.get(key) if key is not None else None
+        again = number is not None
+        if number is None:
+            number = self._new()
+            if key is not None:
+                self._results[key] = number
+        # What is detached lies where it lay, and keeps its number.
+        same = {_where(tensor) for tensor in _tensors(args)} if view else ()
+        for place, tensor in enumerate(_tensors(result)):
+            where = _where(tensor)
+            if where not in same:
+                self._values[where] = (number, place)
+        return again
+
+    def _told(self, value):
+        if isinstance(value, torch.Tensor):
+            return self._number(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._told, value))
+        return type(value), value  # 1, 1.0 and True are other arguments
+
+    def _number(self, tensor):
+        where = _where(tensor)
+        if _is_borrowed(tensor):
+            where = where, _checksum(tensor)
+        number = self._values.get(where)
+        if number is None:
+            number = self._values[where] = self._new()
+            self._held.append(tensor)
+        return number
+
+    def _new(self):
+        self._count += 1
+        return self._count
+
+
+def is_view(func):
+    """True for an operator that shows its input in another form."""
+    schema = func._schema
+    return not schema.is_mutable and any(one.alias_info is not None for one in schema.returns)
+
+
+def _where(tensor):
+    """A tensor's memory, form and version: a tensor with the same has the same value."""
+    try:
+        storage = tensor.untyped_storage()
+        offset, version = tensor.storage_offset(), tensor._version
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has no such memory, one of inference no version
+        return object()
+    return storage._cdata, storage.data_ptr(), offset, tensor.shape, tensor.stride(), tensor.dtype, version
+
+
+def _is_borrowed(tensor):
+    """True if the memory is another library's, such as numpy's, which writes to it without a new version."""
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return False
+    storage: Any = tensor.untyped_storage()
+    resizable = getattr(storage, "resizable", None)
+    return resizable is not None and not resizable() and not storage.is_shared()
+
+
+def _checksum(tensor):
+    if not tensor.is_contiguous() or tensor.dtype == torch.bfloat16 or tensor.requires_grad:
+        return object()  # nothing is like it
+    return zlib.crc32(memoryview(tensor.numpy()).cast("B")) if tensor.numel() else 0
+
+
+def _tensors(result):
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [one for one in result if isinstance(one, torch.Tensor)] if isinstance(result, (list, tuple)) else []

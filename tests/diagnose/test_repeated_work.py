@@ -1,0 +1,42 @@
+"""Work that a step does twice: the cause, and what it would save."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flatout.diagnose.causes.repeated_work import repeated_work
+from flatout.diagnose.ranking import judge
+from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
+from flatout.predict.context import Context
+from flatout.remedies import propose
+from tests.diagnose.views import healthy, starved
+
+LINE = RepeatedLine("/home/me/train.py", 12, "forward", "parametrization", "linalg_matrix_exp", 0.003, 35)
+TWICE = RepeatedWork(0.3, 0.5, (LINE, replace(LINE, operator="mm", reason="", file="")))
+
+
+def test_half_of_a_step_is_computed_again() -> None:
+    context = Context.of(replace(healthy(), repeated_work=TWICE))
+    causes, _ = judge(context)
+    cause = next(one for one in causes if one.id == "repeated_work")
+    assert cause.share == pytest.approx(0.5, abs=0.06)
+    assert cause.title == "each step computes the same again: linalg_matrix_exp and mm of the same values"
+    assert cause.evidence[0].text.endswith("30% of the time of all, and with the backward passes that follow them 50%")
+    assert cause.evidence[1].text == "linalg_matrix_exp: 35 calls more, 3.0 ms (train.py:12, forward)"
+    assert cause.evidence[2].text == "mm: 35 calls more, 3.0 ms"
+    remedy = next(one for one in propose(context, causes)[0] if one.id == "compute_once")
+    assert remedy.title == "compute linalg_matrix_exp (train.py:12) once in a step"
+    assert remedy.how.startswith("with torch.nn.utils.parametrize.cached()")
+    assert remedy.gain.low == pytest.approx(1.4, abs=0.1) and remedy.gain.predicted == pytest.approx(1.9, abs=0.15)
+
+
+@pytest.mark.parametrize("seen", [None, RepeatedWork(0.0, 0.0, ()), RepeatedWork(0.02, 0.03, (LINE,))])
+def test_a_little_is_made_again_in_many_trainings(seen: RepeatedWork | None) -> None:
+    assert repeated_work(Context.of(replace(healthy(), repeated_work=seen))) is None
+
+
+def test_where_the_loader_is_slow_it_is_not_first() -> None:
+    causes, _ = judge(Context.of(replace(starved(), repeated_work=TWICE)))
+    assert causes[0].id != "repeated_work"

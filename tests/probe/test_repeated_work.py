@@ -1,0 +1,192 @@
+"""Operators of a step that run again with the same inputs, and what only looks like that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn.utils import parametrizations, parametrize  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from flatout.probe import repeated_work  # noqa: E402
+from flatout.probe.repeated_work import RepeatedWork  # noqa: E402
+
+WEIGHT = torch.rand(8, 8)
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], dict[str, Any]]:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
+
+    def look(step: Callable[[], Any]) -> dict[str, Any]:
+        """The operators that ran again in a step, with their calls."""
+        mode = RepeatedWork()
+        mode.begin()
+        step()
+        mode.end(True)
+        found = saved.pop("repeated_work")
+        found["again"] = {row[4]: row[6] for row in found["lines"]}
+        return dict(found)
+
+    return look
+
+
+def drawn() -> None:
+    for _ in range(4):
+        torch.randn(8, 8) @ WEIGHT
+
+
+def of_numpy() -> None:
+    for number in range(4):
+        torch.from_numpy(np.full((8, 8), number, "f4")) @ WEIGHT
+
+
+def written_by_numpy() -> None:
+    values = np.zeros((8, 8), "f4")
+    tensor = torch.from_numpy(values)
+    for _ in range(4):
+        values += 1
+        tensor @ WEIGHT
+
+
+def in_place() -> None:
+    values = torch.zeros(8, 8)
+    for _ in range(4):
+        values.add_(1)
+        values @ WEIGHT
+
+
+def scalars() -> None:
+    for number in range(4):
+        torch.tensor([float(number)] * 8) @ WEIGHT
+        WEIGHT * number
+
+
+def updated() -> None:
+    layer = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for _ in range(3):
+        layer(WEIGHT).sum().backward()
+        optimizer.step()
+
+
+def dropped_out() -> None:
+    for _ in range(3):
+        nn.functional.dropout(WEIGHT, 0.5) @ WEIGHT
+
+
+@pytest.mark.parametrize("step", [drawn, of_numpy, written_by_numpy, in_place, scalars, dropped_out, updated])
+def test_other_values_in_the_same_memory_are_no_repeats(
+    looked_at: Callable[..., dict[str, Any]], step: Callable[[], None]
+) -> None:
+    found = looked_at(step)
+    assert not {"mm", "mul", "addmm"} & set(found["again"]) and found["operators"]
+
+
+def test_a_model_that_is_called_again_for_a_metric(looked_at: Callable[..., dict[str, Any]]) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    pictures = torch.rand(5, 3, 8, 8)
+
+    def step() -> None:
+        net(pictures).sum().backward()
+        with torch.no_grad():
+            net(pictures).argmax(1)
+
+    found = looked_at(step)
+    assert {"convolution", "native_batch_norm", "relu", "addmm"} <= set(found["again"])
+    assert 0 < found["again_ns"] < found["ns"] and found["behind_ns"] == 0
+    file, line, function, reason, *_ = found["lines"][0]
+    assert file == __file__ and line == step.__code__.co_firstlineno + 3 and (function, reason) == ("step", "")
+
+
+def test_a_parametrized_weight_and_what_caches_it(looked_at: Callable[..., dict[str, Any]]) -> None:
+    layer = parametrizations.orthogonal(nn.Linear(8, 8), orthogonal_map="matrix_exp")
+
+    def step() -> None:
+        values = WEIGHT
+        for _ in range(5):
+            values = torch.tanh(layer(values))
+        values.sum().backward()
+
+    found = looked_at(step)
+    assert found["again"]["linalg_matrix_exp"] == 4 and found["behind_ns"] > 0
+    assert {row[3] for row in found["lines"] if row[4] == "linalg_matrix_exp"} == {"parametrization"}
+
+    def cached() -> None:
+        with parametrize.cached():
+            step()
+
+    assert "linalg_matrix_exp" not in looked_at(cached)["again"]
+
+
+def test_a_derivative_that_is_asked_for_again(looked_at: Callable[..., dict[str, Any]]) -> None:
+    net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    points = torch.rand(16, 2, requires_grad=True)
+
+    def step() -> None:
+        values = net(points)
+        for axis in range(2):
+            torch.autograd.grad(values.sum(), points, create_graph=True)[0][:, axis]
+
+    found = looked_at(step)
+    assert found["again"]["tanh_backward"] == 1
+    assert {row[3] for row in found["lines"]} == {"gradient", ""}
+
+
+def test_checkpointing_computes_again_on_purpose(looked_at: Callable[..., dict[str, Any]]) -> None:
+    layer, values = nn.Linear(8, 8), torch.rand(4, 8, requires_grad=True)
+    found = looked_at(lambda: checkpoint(lambda x: layer(x).tanh(), values, use_reentrant=False).sum().backward())
+    assert "addmm" not in found["again"] and found["on_purpose_ns"] > 0
+
+
+def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[..., dict[str, Any]]) -> None:
+    class Own(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    own, table = Own(), nn.Embedding(20, 4, sparse=True)
+
+    def step() -> None:
+        table(torch.tensor([1, 2])).sum().backward()
+        own.__enter__()  # and leaves after this one has
+
+    before = torch._C._len_torch_dispatch_stack()
+    assert looked_at(step)["operators"]
+    own.__exit__(None, None, None)
+    assert torch.equal(WEIGHT @ WEIGHT, WEIGHT.mm(WEIGHT))
+    while torch._C._len_torch_dispatch_stack() > before:
+        torch._C._pop_torch_dispatch_stack(None)
+
+
+def test_a_step_that_is_not_whole_counts_for_nothing(looked_at: Callable[..., dict[str, Any]]) -> None:
+    mode = RepeatedWork()
+    mode.begin()
+    WEIGHT @ WEIGHT
+    mode.end(False)
+    mode.begin()
+    WEIGHT @ WEIGHT
+    mode.end(True)
+    found = looked_at(lambda: WEIGHT @ WEIGHT)
+    assert found["operators"] == 1 and found["again_ns"] == 0
+
+
+def test_backward_passes_belong_to_what_ran_again(looked_at: Callable[..., dict[str, Any]]) -> None:
+    layer, other = nn.Linear(64, 64), nn.Linear(64, 64)
+    values = torch.rand(512, 64)
+
+    def step(times: int) -> None:
+        calls = [torch.tanh(layer(values)) * number for number in range(times)]
+        (sum(calls) + other(values)).sum().backward()
+
+    assert looked_at(lambda: step(1))["behind_ns"] == 0
+    found = looked_at(lambda: step(9))
+    # Eight of nine calls ran again; both passes of each are alike.
+    assert found["again"]["addmm"] == 8 and 0.3 * found["again_ns"] < found["behind_ns"] < found["ns"]
