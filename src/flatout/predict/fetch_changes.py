@@ -29,6 +29,8 @@ COPY_BYTES_PER_S = 3e8
 LARGE_BATCH = 1 << 20
 # Times that a process has opened each file: fewer may be files that only a few samples need.
 _OPENED_AGAIN = 1.5
+# Files of one sample of a stream: fewer may be a picture with its mask or its labels.
+_THROWN_AWAY = 4.0
 # Threads that compute in a worker besides the one that fetches; fewer are measurement noise.
 SEVERAL_THREADS = 1.5
 
@@ -36,6 +38,12 @@ SEVERAL_THREADS = 1.5
 def reads_again(loader: LoaderStats) -> bool:
     """True if files were read more than once: in a second pass, or in one that has no end."""
     return loader.delivery.epochs_started >= 1 or (loader.storage.opens_per_file or 1.0) >= _OPENED_AGAIN
+
+
+def files_thrown_away(loader: LoaderStats) -> float | None:
+    """Files that a stream opens for each sample that it gives; None: few, or a data set that has a length."""
+    files = loader.storage.files_per_sample
+    return files if loader.settings.dataset_len is None and files and files >= _THROWN_AWAY else None
 
 
 def samples_there_are(loader: LoaderStats) -> float | None:

@@ -68,6 +68,7 @@ from flatout.remedies.step_experiments import (
     without_debug_code,
 )
 from flatout.remedies.storage import cache_files, chunk_cache, chunked_reading, local_copy, mapped_arrays
+from flatout.remedies.streams import select_first
 from flatout.remedies.tables import tables_once
 from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
@@ -104,6 +105,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     cache_files,
     decoded_once,
     tables_once,
+    select_first,
     faster_decode,
     crop_first,
     late_normalize,

@@ -15,6 +15,7 @@ from flatout.predict.fetch_changes import (
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
     cpu_share,
+    files_thrown_away,
     helped,
     without_groups,
 )
@@ -102,6 +103,14 @@ def _slowest_transform(loader: LoaderStats) -> tuple[Evidence, ...]:
     )
 
 
+def _thrown_away(loader: LoaderStats) -> tuple[Evidence, ...]:
+    files = files_thrown_away(loader)
+    if files is None:
+        return ()
+    text = f"the stream opens {files:.1f} files for each sample that reaches the training"
+    return (Evidence(text, {"files_per_sample": files}),)
+
+
 def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found | Lacks | None:
     run, loader, model = context.run, context.loader, context.model
     wait = run.ledger.share("batch_wait")
@@ -136,6 +145,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
                 {"group_share": group, "group": named, "batch_wait": wait},
             ),
             parts.evidence(),
+            *_thrown_away(loader),
             *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
             *hottest(lines),
         ),
