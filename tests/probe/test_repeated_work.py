@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ WEIGHT = torch.rand(8, 8)
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], dict[str, Any]]:
     saved: dict[str, Any] = {}
     monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
+    monkeypatch.setattr(repeated_work.REC, "training_thread", threading.get_ident())
 
     def look(step: Callable[[], Any]) -> dict[str, Any]:
         """The operators that ran again in a step, with their calls."""

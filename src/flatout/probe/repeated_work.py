@@ -1,6 +1,7 @@
 """Work that a step does twice: operators with the same inputs as an earlier one, and their backward passes."""
 
 import sys
+import threading
 import time
 from typing import Any, NamedTuple, Optional
 
@@ -83,11 +84,10 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if self.over:
             return func(*args, **kwargs)
         key = self._quietly(self._values.key, func, args, kwargs)
-        began = self._clock()
+        began = self._quietly(self._clock)
         result = func(*args, **kwargs)
-        ended = self._clock()
         if not self.over:
-            self._quietly(self._note, func, key, args, result, began, ended)
+            self._quietly(self._note, func, key, args, result, began)
         return result
 
     def _quietly(self, function, *arguments):
@@ -105,10 +105,13 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         event.record()
         return event
 
-    def _note(self, func, key, args, result, began, ended):
-        view = is_view(func)
+    def _note(self, func, key, args, result, began):
+        ended, view = self._clock(), is_view(func)
         again = self._values.made(key, args, result, view)
-        before, self._made = self._made, _sequence() if _sequence is not None else 0
+        made = None
+        if _sequence is not None and threading.get_ident() == REC.training_thread:  # each thread counts its own nodes
+            before, self._made = self._made, _sequence()
+            made = self._made - 1 if self._made > before else None
         if view:  # it computes nothing
             return
         node = _node() if _node is not None else None
@@ -120,7 +123,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 again,
                 _line() if again else None,
                 node._sequence_nr() if node is not None else None,
-                self._made - 1 if self._made > before else None,
+                made,
             )
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
