@@ -73,7 +73,8 @@ class ChangedSteps:
         self.blocks: Any = None  # what is changed in each of the remaining ones; None: the first steps are looked at
         self.change: Any = None  # in the present block
         self.applied: Any = None  # restores it
-        self.repeated: Any = None  # looks at one step after the blocks
+        self.repeated: Any = None  # looks at one step before the blocks
+        self.because: Any = None  # why there are none
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
@@ -141,7 +142,8 @@ class ChangedSteps:
         if self.repeated is not None and started_ns:
             self.repeated.end(self.computed)
             if self.computed:
-                self._ended()
+                self.repeated = None
+                self._go_on(end)
             return
         if not started_ns or not self.computed:  # no step, but a validation
             return
@@ -185,18 +187,21 @@ class ChangedSteps:
     def _block_ended(self, end):
         self._undo()
         if self.blocks is None:
-            because = self._plan(end)
-            if because:
+            self.because = self._plan(end)
+            if self.because:
                 self._record(end)  # hooks and changes need more steps, the collector's time does not
-                return self._ended(because)
+            if not self.compiled and self.step_ns < LONGEST_NS:
+                self.repeated = RepeatedWork()
+                return
         else:
             self._record(end)
-        late = end - self.begun_ns > self.limit_ns
-        if not self.blocks and not late and not self.compiled and self.step_ns < LONGEST_NS:
-            self.change, self.repeated = None, RepeatedWork()
-            return None
-        if not self.blocks or late:
-            return self._ended()
+        self._go_on(end)
+
+    def _go_on(self, end):
+        """Begin the next block, if there is one."""
+        if self.because or not self.blocks or end - self.begun_ns > self.limit_ns:
+            self._ended(self.because)
+            return
         self.change = self.blocks.pop(0)
         self._begin_block(self.length)
 
