@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -185,9 +185,45 @@ def test_results_come_back_as_they_were(result: Any) -> None:
         assert pack(result) == made
 
 
+class Graph:
+    """What a data set of the user's may return."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+
+class Kept(Graph):
+    def __getstate__(self) -> Any:
+        return {}
+
+
+class Record(NamedTuple):
+    x: Any
+    name: str
+
+
+def test_objects_of_the_users_and_named_tuples_come_back_with_their_attributes() -> None:
+    graph = Graph(x=TENSOR, edges=[Graph(index=3)], record=Record(ARRAY, "a"))
+    made = pack(graph)
+    assert made is not None and made == pack(graph)
+    back = unpack(made)
+    assert type(back) is Graph and torch.equal(back.x, TENSOR) and back.x is not TENSOR
+    assert back.edges[0].index == 3 and type(back.record) is Record and back.record.name == "a"
+
+
 @pytest.mark.parametrize(
     "result",
     [
+        Slotted(),
+        Kept(x=1),
+        Graph(model=torch.nn.Linear(2, 2)),
+        Graph(x=ARRAY, y=ARRAY),
+        ValueError("a"),
+        Path("a"),
         object(),
         iter([1]),
         ARRAY[:, ::2],

@@ -4,6 +4,12 @@ import io
 import pickle
 import sys
 
+from ..sites import is_user_file
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of classes that are made while the program runs
+# What a class may have that makes its objects more than their attributes.
+_OWN = {"__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"}
+_OWN |= {"__slots__", "__new__", "__del__", "__copy__", "__deepcopy__", "__getattr__", "__getattribute__"}
 _PLAIN = (int, float, complex, str, bytes, bool, type(None))
 
 
@@ -12,7 +18,7 @@ class _Unkept(Exception):
 
 
 def pack(result):
-    """The bytes of a result that consists of plain values, tuples, lists, dicts, arrays, tensors and pictures.
+    """The bytes of a result of plain values, tuples, lists, dicts, arrays, tensors, pictures, and objects with these.
 
     None: it holds something else, or nothing that would be worth it.
     """
@@ -42,7 +48,7 @@ def _check(value, spans, depth=0):
         return
     if depth > 8:
         raise _Unkept
-    if kind in (tuple, list):
+    if kind in (tuple, list) or _is_named_tuple(kind):
         for one in value:
             _check(one, spans, depth + 1)
     elif kind is dict:
@@ -54,8 +60,24 @@ def _check(value, spans, depth=0):
     elif _is_array(value):
         if hasattr(value, "ctypes"):  # no scalar
             spans.append((value.ctypes.data, value.ctypes.data + value.nbytes))
+    elif _is_record(kind):
+        for one in vars(value).values():
+            _check(one, spans, depth + 1)
     elif not _is_picture(value):
         raise _Unkept
+
+
+def _is_named_tuple(kind):
+    return kind.__bases__ == (tuple,) and hasattr(kind, "_fields")
+
+
+def _is_record(kind):
+    """True for a class of the user's whose objects are their attributes, and are pickled as such."""
+    module = sys.modules.get(kind.__module__)
+    if not is_user_file(getattr(module, "__file__", None) or "<none>"):
+        return False
+    # Of a class that is written in C, objects hold more than attributes.
+    return all(base.__flags__ & _HEAP_TYPE and not _OWN & vars(base).keys() for base in kind.__mro__[:-1])
 
 
 def _is_array(value):
