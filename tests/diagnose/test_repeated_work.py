@@ -11,6 +11,7 @@ from flatout.diagnose.ranking import judge
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
 from flatout.remedies import propose
+from flatout.results import NotMeasured
 from tests.diagnose.views import healthy, starved
 
 LINE = RepeatedLine("/home/me/train.py", 12, "forward", "parametrization", "linalg_matrix_exp", 0.003, 35)
@@ -30,6 +31,12 @@ def test_half_of_a_step_is_computed_again() -> None:
     assert remedy.title == "compute linalg_matrix_exp (train.py:12) once in a step"
     assert remedy.how.startswith("with torch.nn.utils.parametrize.cached()")
     assert remedy.gain.low == pytest.approx(1.4, abs=0.1) and remedy.gain.predicted == pytest.approx(1.9, abs=0.15)
+
+
+def test_a_part_of_a_step_is_less_sure() -> None:
+    cause = repeated_work(Context.of(replace(healthy(), repeated_work=replace(TWICE, first=50_000))))
+    assert cause is not None and not isinstance(cause, NotMeasured) and cause.confidence == 0.5
+    assert cause.evidence[0].text.startswith("in the first 50,000 operators of one step after the window")
 
 
 @pytest.mark.parametrize("seen", [None, RepeatedWork(0.0, 0.0, ()), RepeatedWork(0.02, 0.03, (LINE,))])

@@ -26,6 +26,7 @@ def read(folder: Path, **info: Any) -> RepeatedWork | None:
 def test_the_backward_passes_of_what_is_done_again_count_too(tmp_path: Path) -> None:
     found = read(tmp_path, repeated_work=SEEN)
     assert found is not None and (found.part, found.with_backward) == (pytest.approx(0.3), pytest.approx(0.5))
+    assert found.first is None
     (line,) = found.lines
     assert (line.file, line.line, line.operator, line.calls, line.seconds) == (
         "/home/me/train.py", 12, "mm", 35, pytest.approx(0.003),
@@ -36,5 +37,5 @@ def test_nothing_was_looked_at_or_it_is_damaged(tmp_path: Path) -> None:
     assert read(tmp_path / "a") is None
     assert read(tmp_path / "b", repeated_work={**SEEN, "ns": "many"}) is None
     assert read(tmp_path / "c", repeated_work={**SEEN, "ns": 0}) is None
-    found = read(tmp_path / "d", repeated_work={**SEEN, "again_ns": 99_000_000})
-    assert found is not None and (found.part, found.with_backward) == (1.0, 1.0)
+    found = read(tmp_path / "d", repeated_work={**SEEN, "again_ns": 99_000_000, "cut": True})
+    assert found is not None and (found.part, found.with_backward, found.first) == (1.0, 1.0, 90)

@@ -168,6 +168,15 @@ def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[
         torch._C._pop_torch_dispatch_stack(None)
 
 
+def test_a_very_long_step_is_seen_in_part(
+    looked_at: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_work, "MOST_OPERATORS", 5)
+    found = looked_at(lambda: [WEIGHT @ WEIGHT for _ in range(9)])
+    assert (found["operators"], found["cut"], found["again"]) == (5, True, {"mm": 4})
+    assert looked_at(lambda: WEIGHT @ WEIGHT)["cut"] is False
+
+
 def test_a_step_that_is_not_whole_counts_for_nothing(looked_at: Callable[..., dict[str, Any]]) -> None:
     mode = RepeatedWork()
     mode.begin()

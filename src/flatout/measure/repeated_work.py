@@ -37,11 +37,13 @@ class RepeatedWork:
         part: of the time of all operators that such ones take, 0..1.
         with_backward: the same with the backward passes that follow them.
         lines: those with most of it.
+        first: operators that were seen of a step that was too long; None: it was seen as a whole.
     """
 
     part: float
     with_backward: float
     lines: tuple[RepeatedLine, ...]
+    first: int | None = None
 
 
 def read_repeated_work(process: ProcessRecord) -> RepeatedWork | None:
@@ -57,4 +59,5 @@ def read_repeated_work(process: ProcessRecord) -> RepeatedWork | None:
             RepeatedLine(file, line, function, reason, operator, ns / 1e9, calls)
             for file, line, function, reason, operator, ns, calls in seen.get("lines") or []
         ),
+        first=seen.get("operators") if seen.get("cut") else None,
     )

@@ -12,7 +12,7 @@ from .recorder import REC, report_fault
 from .sites import is_user_file
 from .value_numbers import ValueNumbers, is_view
 
-LONGEST_NS = 1_500_000_000  # in one step; what comes later is only run
+LONGEST_NS = 2_000_000_000  # in one step; what comes later is only run
 MOST_OPERATORS = 50_000
 MOST_LINES = 8
 # Files of torch's that call operators: why, and whether on purpose, to save memory.
@@ -55,6 +55,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._begun_ns = 0
         self._entered = False
         self._made = 0  # nodes, as torch counts them
+        self._cut = False  # the step was too long to be seen as a whole
 
     def begin(self):
         """A step begins."""
@@ -76,7 +77,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if whole:
             if self._device:
                 torch.cuda.synchronize()
-            REC.save_process(repeated_work=summary(calls))
+            REC.save_process(repeated_work=dict(summary(calls), cut=self._cut))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note whether it ran with the same inputs before."""
@@ -127,7 +128,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             )
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
-            self.over = True
+            self.over = self._cut = True
 
 
 def summary(calls):

@@ -46,6 +46,7 @@ REPEATED_WORK = record(
         "again_ns": _COUNT,
         "behind_ns": _COUNT,
         "on_purpose_ns": _COUNT,
+        "cut": flag,
         "lines": items(row(text, _COUNT, text, text, text, _COUNT, _COUNT), 64),
     },
     required=("ns", "again_ns", "behind_ns"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
-from flatout.measure.repeated_work import RepeatedLine
+from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import without_repeated_work
@@ -41,10 +41,10 @@ def repeated_work(context: Context) -> Found | Lacks | None:
     return Found(
         title=f"each step computes the same again: {' and '.join(operators)} of the same values",
         share=share,
-        confidence=0.8,
+        confidence=0.8 if work.first is None else 0.5,
         evidence=(
             Evidence(
-                f"in one step after the window, operators that had run with the same inputs before took "
+                f"in {_seen(work)} after the window, operators that had run with the same inputs before took "
                 f"{percent(work.part)} of the time of all, and with the backward passes that follow them "
                 f"{percent(work.with_backward)}",
                 {"part": work.part, "with_backward": work.with_backward},
@@ -52,6 +52,10 @@ def repeated_work(context: Context) -> Found | Lacks | None:
             *(_again(line) for line in work.lines[:3]),
         ),
     )
+
+
+def _seen(work: RepeatedWork) -> str:
+    return "one step" if work.first is None else f"the first {work.first:,} operators of one step"
 
 
 def _again(line: RepeatedLine) -> Evidence:
