@@ -168,6 +168,32 @@ def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[
         torch._C._pop_torch_dispatch_stack(None)
 
 
+def test_a_step_inside_a_mode_of_the_users_is_left_alone(looked_at: Callable[..., dict[str, Any]]) -> None:
+    class Own(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {}))
+
+    mode = RepeatedWork()
+    with Own():
+        mode.begin()
+        WEIGHT @ WEIGHT
+    assert torch._C._len_torch_dispatch_stack() == 0
+    mode.end(True)
+    assert looked_at(lambda: WEIGHT @ WEIGHT)["operators"] == 1
+
+
+def test_nested_tensors_are_values_of_their_own(looked_at: Callable[..., dict[str, Any]]) -> None:
+    if not hasattr(torch, "jagged"):
+        pytest.skip("this torch has no nested tensors with lengths")
+    layer = nn.Linear(8, 4)
+
+    def step() -> None:
+        rows = torch.nested.nested_tensor([torch.randn(3, 8), torch.randn(5, 8)], layout=torch.jagged)
+        layer(rows).values().pow(2).mean().backward()
+
+    assert looked_at(step)["operators"] and not looked_at(step)["again_ns"]
+
+
 def test_a_very_long_step_is_seen_in_part(
     looked_at: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from .kept_batches import NotDoubled
-from .module_passes import ModulePasses, kept_arguments, same_random_numbers
+from .module_passes import ModulePasses, kept_arguments, same_random_numbers, transformed
 from .recorder import now, quietly
 
 MOST_MODELS = 4
@@ -42,7 +42,7 @@ class DoubledInput:
 
     @quietly
     def _begins(self, module, args):
-        if self._inside is None and torch.is_grad_enabled():
+        if self._inside is None and torch.is_grad_enabled() and not transformed():
             self._inside = module
             if module.training and len(self._calls) < MOST_MODELS and next(module.parameters(), None) is not None:
                 self._calls[id(module)] = module, kept_arguments(args)

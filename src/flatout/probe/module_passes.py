@@ -88,6 +88,12 @@ def same_random_numbers():
             numpy.random.set_state(of_numpy)
 
 
+def transformed():
+    """True in a function that torch.func transforms: its tensors stand for others."""
+    functorch: Any = getattr(torch._C, "_functorch", None)
+    return functorch is not None and functorch.peek_interpreter_stack() is not None
+
+
 def kept_arguments(args):
     """The arguments, apart from the graph that made them."""
     return tuple(

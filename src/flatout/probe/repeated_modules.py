@@ -6,7 +6,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from .kept_batches import NotDoubled
-from .module_passes import ModulePasses, kept_arguments, same_random_numbers
+from .module_passes import ModulePasses, kept_arguments, same_random_numbers, transformed
 from .recorder import now, quietly
 
 MOST_MODULES = 4096
@@ -39,7 +39,7 @@ class ModuleCalls:
 
     @quietly
     def _begins(self, module, args):
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or transformed():
             return
         found = self._calls.get(id(module))
         if found is not None:

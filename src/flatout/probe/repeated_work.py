@@ -60,7 +60,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def begin(self):
         """A step begins."""
         self._begun_ns = time.perf_counter_ns()
-        if not self._entered:
+        # Inside a mode of the user's, which would take this one away when it ends, nothing is looked at.
+        self.over = self.over or bool(torch._C._len_torch_dispatch_stack())
+        if not self._entered and not self.over:
             self._entered = True
             self.__enter__()
 

@@ -86,13 +86,18 @@ def _where(tensor):
     try:
         storage = tensor.untyped_storage()
         offset, version = tensor.storage_offset(), tensor._version
-    except (NotImplementedError, RuntimeError):  # a sparse tensor has no such memory, one of inference no version
+        return storage._cdata, storage.data_ptr(), offset, tensor.shape, tensor.stride(), tensor.dtype, version
+    except (
+        NotImplementedError,
+        RuntimeError,
+    ):  # a sparse or nested tensor has no such memory, one of inference no version
         return object()
-    return storage._cdata, storage.data_ptr(), offset, tensor.shape, tensor.stride(), tensor.dtype, version
 
 
 def _is_borrowed(tensor):
     """True if the memory is another library's, such as numpy's, which writes to it without a new version."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     storage: Any = tensor.untyped_storage()

@@ -27,6 +27,7 @@ _NUMERIC = {
 }
 # What a trial can keep off in an unchanged script.
 _SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
+_MOST_OF_STEP = 0.85  # that fewer threads may save: one thread beside a busy machine gave 6x
 _HALF = 0.5
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
@@ -156,7 +157,7 @@ def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
         change=rethreaded(context, _HALF * cause.share),
         least=rethreaded(context, 0.0),
         # All threads of an operation have a core at the same time.
-        most=rethreaded(context, 1.0 - (1.0 - cause.share) ** now),
+        most=rethreaded(context, min(1.0 - (1.0 - cause.share) ** now, _MOST_OF_STEP)),
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
         basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other; not tried; assumes "

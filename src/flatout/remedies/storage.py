@@ -220,7 +220,8 @@ def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
         change=without(_left_out(needless)),
         least=without(0.5 * _left_out(needless)),
         most=without(1.0),
-        how="pyarrow.parquet.ParquetFile(path).read_row_group(number), or its columns as .npy files that are mapped"
+        how="write the file anew with small row groups (row_group_size=...), then ParquetFile(path).read_row_group(n); "
+        "or its columns as .npy files that are mapped"
         if loader.functions.packages.get("decode") in TABLE_PACKAGES
         else "numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
         basis="measured bytes read against bytes used; a chunk is taken to hold twice what its sample takes",

@@ -29,13 +29,13 @@ def tables_once(context: Context, cause: Cause) -> Proposal | None:
     room = int(_SHARE * available / max(loader.settings.num_workers, 1))
     groups = (*DECODE_GROUPS, "read")
     return Proposal(
-        title=f"parse each table once: up to {size(room)} in each process that reads",
+        title="parse each table once, and keep it in memory",
         change=without_groups(loader, groups, 1.0 - _COPIED),
         least=without_groups(loader, groups, 1.0 - _MOST_COPIED) if cause.id == "read_amplification" else Change(),
         most=without_groups(loader, groups),
         how=f"read the table in Dataset.__init__ ({package}), and take rows of its columns, as arrays, in __getitem__",
         settings={"table_cache_bytes": room},
         basis="measured share of parsing, from the second reading of a file on; assumes that a copy of the table takes "
-        "a twentieth of it, at worst two fifths; nothing is gained where too few tables fit",
+        f"a twentieth of it, at worst two fifths; each process that reads may keep {size(room)}",
         memory_bytes=None,
     )

@@ -6,6 +6,7 @@ its reason, and never stops the training.
 
 import importlib
 import json
+import mmap
 import os
 from typing import Any
 
@@ -32,6 +33,8 @@ class Injected:
         self.refused = {}
         self.changed = lambda: None  # called when there is something new to report
         self._actions = {}  # name -> what has to be done besides when it is switched
+        # A byte for each setting, which forked workers write to as well: what they take shows in no other process.
+        self._taken: Any = mmap.mmap(-1, len(SETTINGS)) if self.wanted else b""
 
     def get(self, name):
         """The requested value; None: leave the training's own."""
@@ -56,8 +59,16 @@ class Injected:
         """Note that settings took effect."""
         new = [name for name in names if name not in self.applied]
         if new:
+            for place, name in enumerate(SETTINGS):
+                if name in new and len(self._taken):
+                    self._taken[place] = 1
             self.applied.update({name: self.wanted.get(name) for name in new})
             self.changed()
+
+    def taken(self):
+        """Settings that took effect in this process or in one that it forked: name -> value."""
+        marked = [name for place, name in enumerate(SETTINGS) if len(self._taken) and self._taken[place]]
+        return {**{name: self.wanted.get(name) for name in marked}, **self.applied}
 
     def refuse(self, name, why):
         """Note that a setting cannot take effect here."""

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ..unbound import Unbound
-from .call_keys import file_state
+from ..unbound import Unbound, unseen
 
 _READERS = {
     "pandas": ("read_csv", "read_table", "read_parquet", "read_feather", "read_excel", "read_orc"),
@@ -47,10 +46,10 @@ def _patch(tables, names, module):
 
 
 def _reading(tables, name, original):
-    @functools.wraps(original)
+    @unseen(original)
     def read(*args, **kwargs):
         key = _key(name, args, kwargs) if not tables.within() else None
-        state: Any = file_state(key[1]) if key is not None else None
+        state: Any = _state(key[1]) if key is not None else None
         if key is None or state is None:
             return original(*args, **kwargs)
         kept = tables.find(key, state)
@@ -58,8 +57,8 @@ def _reading(tables, name, original):
             return kept
         with tables.reading():
             found = original(*args, **kwargs)
-        settled = time.time() > state[1] / 1e9 + _SETTLED_S
-        if settled and file_state(key[1]) == state:  # it was not written meanwhile
+        settled = time.time() > max(state[1], state[2]) / 1e9 + _SETTLED_S
+        if settled and _state(key[1]) == state:  # it was not written meanwhile
             tables.keep(key, state, found)
         return found
 
@@ -72,9 +71,27 @@ def _key(name, args, kwargs):
     if not isinstance(path, (str, os.PathLike)):
         return None
     try:
-        return name, os.path.abspath(os.fspath(path)), _told((args[1:], kwargs))
-    except (TypeError, ValueError):
+        return name, os.path.abspath(os.fspath(path)), _told((args[1:], kwargs, _options()))
+    except (TypeError, ValueError, AttributeError):
         return None
+
+
+def _state(path):
+    """Size, times and number of a file; None: there is none."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino
+
+
+def _options():
+    """Those of pandas that change what is read."""
+    pandas = sys.modules.get("pandas")
+    if pandas is None:
+        return ()
+    every: Any = pandas.options.d
+    return [(name, every.get(name, {})) for name in ("future", "io", "mode")]
 
 
 def _told(value):
@@ -214,5 +231,7 @@ def _kept(table, room):
 
 
 def _unchangeable(pandas, column):
-    """False for a column of objects that the program may change, such as lists: a copy of the table shares them."""
+    """False for a column whose copy shares what the program may change: objects such as lists, Arrow's memory."""
+    if type(column.dtype).__name__ == "ArrowDtype":
+        return False
     return column.dtype != object or pandas.api.types.infer_dtype(column, skipna=True) in ("string", "empty")

@@ -67,7 +67,7 @@ class Summary:
 
     def lines(self):
         """One line for what was set, and one for each setting that was not."""
-        applied, refused = self._injected.applied, self._injected.refused
+        applied, refused = self._injected.taken(), self._injected.refused
         if "torch" not in sys.modules:
             if os.environ.get(APPLIED_VARIABLE) != str(self._pid) or _others_s() > self._others_s:
                 return []
@@ -79,7 +79,7 @@ class Summary:
         if taken and applied and leads:
             found.append("set " + ", ".join("%s=%s" % (name, _written(value)) for name, value in applied.items()))
         found += ["%s could not be set: %s" % item for item in refused.items()]
-        if taken and leads:
+        if taken and leads and not _has_spawned():
             lost = [name for name in self._injected.wanted if name not in applied and name not in refused]
             found += ["%s had no effect: nothing in this training took it" % name for name in lost]
         return found
@@ -99,6 +99,11 @@ def _others_s():
 def _is_spawned():
     multiprocessing = sys.modules.get("multiprocessing")
     return multiprocessing is not None and multiprocessing.parent_process() is not None
+
+
+def _has_spawned():
+    """True if this process started others that are no copies of it: what these take does not show here."""
+    return any("multiprocessing.popen_%s" % way in sys.modules for way in ("spawn_posix", "forkserver"))
 
 
 def _written(value):
