@@ -28,7 +28,7 @@ def test_half_of_a_step_is_computed_again() -> None:
     assert cause.evidence[1].text == "linalg_matrix_exp: 35 calls more, 3.0 ms (train.py:12, forward)"
     assert cause.evidence[2].text == "mm: 35 calls more, 3.0 ms"
     remedy = next(one for one in propose(context, causes)[0] if one.id == "compute_once")
-    assert remedy.title == "compute linalg_matrix_exp (train.py:12) once in a step"
+    assert remedy.title == "make the parametrized weight once in a step (train.py:12)"
     assert remedy.how.startswith("with torch.nn.utils.parametrize.cached()")
     assert remedy.gain.low == pytest.approx(1.4, abs=0.1) and remedy.gain.predicted == pytest.approx(1.9, abs=0.15)
 

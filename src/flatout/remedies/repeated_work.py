@@ -9,11 +9,22 @@ from flatout.predict.step_changes import without_repeated_work
 from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
+# By the reason: what is computed again, and how it is done once. ``{}``: the operator.
 _ONCE = {
-    "parametrization": "with torch.nn.utils.parametrize.cached(): around what uses the module more than once in a step",
-    "gradient": "grad = torch.autograd.grad(u.sum(), x, create_graph=True)[0] once, and all its columns from there",
-    "": "keep the first result in a variable: logits = model(x), then logits.detach() for the metric; masks and tables "
-    "that do not change belong into __init__",
+    "parametrization": (
+        "make the parametrized weight once in a step",
+        "with torch.nn.utils.parametrize.cached(): around what uses the module more than once in a step",
+    ),
+    "gradient": (
+        "take each gradient once in a step",
+        "u_x, u_t = torch.autograd.grad(u, (x, t), torch.ones_like(u), create_graph=True) in one call, and use these "
+        "wherever they are needed; of one input, all its columns from one gradient",
+    ),
+    "": (
+        "compute {} once in a step",
+        "keep the first result in a variable: logits = model(x), then logits.detach() for the metric; masks and tables "
+        "that do not change belong into __init__",
+    ),
 }
 
 
@@ -25,12 +36,13 @@ def compute_once(context: Context, cause: Cause) -> Proposal | None:
         return None
     first = work.lines[0]
     where = f" ({PurePath(first.file).name}:{first.line})" if first.file else ""
+    what, how = _ONCE[first.reason if first.reason in _ONCE else ""]
     return Proposal(
-        title=f"compute {first.operator}{where} once in a step",
+        title=what.format(first.operator) + where,
         change=without_repeated_work(context, work.with_backward),
         least=without_repeated_work(context, 0.7 * work.with_backward),
         most=without_repeated_work(context, min(1.2 * work.with_backward, 1.0)),
-        how=_ONCE[first.reason],
+        how=how,
         basis="measured time of operators that ran with the same inputs before in one step, and of their backward "
         "passes",
         memory_bytes=0,
