@@ -112,6 +112,11 @@ for _ in range(3):
     print(frame["c"].tolist())
 with warnings.catch_warnings(record=True) as told:
     pd.read_csv("bad.csv", on_bad_lines="warn")
+os.mkdir("folder")
+for number in range(4):
+    pd.DataFrame({"a": [number]}).to_parquet("folder/part.parquet")
+    os.utime("folder", ns=(10**18, 10**18))
+    print(pd.read_parquet("folder")["a"].tolist())
 print(os.path.basename(told[0].filename))
 """
 

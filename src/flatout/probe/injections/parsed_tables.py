@@ -7,6 +7,7 @@ written to all the same.
 
 import functools
 import os
+import stat
 import sys
 import threading
 import time
@@ -77,10 +78,12 @@ def _key(name, args, kwargs):
 
 
 def _state(path):
-    """Size, times and number of a file; None: there is none."""
+    """Size, times and number of a file; None: there is none, or it is a folder, which tells nothing of its files."""
     try:
         state = os.stat(path)
     except (OSError, ValueError):
+        return None
+    if not stat.S_ISREG(state.st_mode):
         return None
     return state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino
 
