@@ -112,7 +112,7 @@ for _ in range(3):
     print(frame["c"].tolist())
 with warnings.catch_warnings(record=True) as told:
     pd.read_csv("bad.csv", on_bad_lines="warn")
-os.mkdir("folder")
+os.makedirs("folder", exist_ok=True)
 for number in range(4):
     pd.DataFrame({"a": [number]}).to_parquet("folder/part.parquet")
     os.utime("folder", ns=(10**18, 10**18))
