@@ -55,7 +55,6 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._begun_ns = 0
         self._entered = False
         self._made = 0  # nodes, as torch counts them
-        self._cut = False  # the step was too long to be seen as a whole
 
     def begin(self):
         """A step begins."""
@@ -70,6 +69,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         """It has ended; if it was a whole one, the record gets what was done twice."""
         if not self._entered:
             return
+        cut = self.over  # it was too long to be seen as a whole
         if _top() is self:  # one of the user's may lie above: then this one only runs what is called
             self._entered = False
             self.__exit__(None, None, None)
@@ -79,7 +79,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if whole:
             if self._device:
                 torch.cuda.synchronize()
-            REC.save_process(repeated_work=dict(summary(calls), cut=self._cut))
+            REC.save_process(repeated_work=dict(summary(calls), cut=cut))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note whether it ran with the same inputs before."""
@@ -130,7 +130,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             )
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
-            self.over = self._cut = True
+            self.over = True
 
 
 def summary(calls):
