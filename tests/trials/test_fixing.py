@@ -400,7 +400,7 @@ def test_a_budget_without_room_for_a_proof_is_said_at_the_start(
     fixing(tmp_path, machine, Options(budget_s=16.0), quiet=False).run()
     said = " ".join(capsys.readouterr().err.split())
     before, _, after = said.partition("--budget 16.0 s has no room for a proof: its 2 pairs of runs take 12.0 s")
-    assert "trial:" not in before and "as measured, after a look of 5.0 s; --budget 40s has" in after
+    assert "trial:" not in before and "after the look 11.0 s are left. --budget 40s has room" in after
     fixing(tmp_path / "2", machine, Options(budget_s=300.0), quiet=False).run()
     assert "no room for a proof" not in capsys.readouterr().err
 

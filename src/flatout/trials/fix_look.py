@@ -89,7 +89,7 @@ def look(
         )
     if looked is None or not journal.progress().tried:
         _check_budget(runs.budget, found)
-        _tell_if_small(runs.budget, found, log)
+        _tell_if_small(runs.budget, log)
     runs.bound(bounds, window_s, step_s)
     spread = float(speed.steps_s.std() / speed.steps_s.mean()) if len(speed.steps_s) > 1 else 1.0
     return Look(diagnosis, rate, unit, step_s, spread)
@@ -150,11 +150,12 @@ def _check_budget(budget: Budget, found: TrialRun) -> None:
         raise UsageError(f"{error}; `flatout report {kept.name}` shows what the look found") from None
 
 
-def _tell_if_small(budget: Budget, found: TrialRun, log: ProgressLog) -> None:
+def _tell_if_small(budget: Budget, log: ProgressLog) -> None:
     """Say at the start that the budget has no room for one proof, with the time that it takes."""
     if not budget.room_for_pairs(LEAST_PAIRS):
+        enough = budget.for_pairs(budget.spent_s, LEAST_PAIRS)
         log.say(
             f"--budget {duration(budget.total_s)} has no room for a proof: its {LEAST_PAIRS} pairs of runs "
-            f"take {duration(2 * LEAST_PAIRS * budget.run_s)} as measured, after a look of "
-            f"{duration(found.wall_s)}; --budget {budget.for_pairs(budget.spent_s, LEAST_PAIRS)} has"
+            f"take {duration(2 * LEAST_PAIRS * budget.run_s)} as measured, and run times vary; after the look "
+            f"{duration(budget.left_s)} are left. --budget {enough} has room for runs of the usual length"
         )
