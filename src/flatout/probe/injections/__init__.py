@@ -68,7 +68,8 @@ class Injected:
     def taken(self):
         """Settings that took effect in this process or in one that it forked: name -> value."""
         marked = [name for place, name in enumerate(SETTINGS) if len(self._taken) and self._taken[place]]
-        return {**{name: self.wanted.get(name) for name in marked}, **self.applied}
+        # What was refused later is only in ``applied`` if it has stayed in effect.
+        return {**{name: self.wanted.get(name) for name in marked if name not in self.refused}, **self.applied}
 
     def refuse(self, name, why):
         """Note that a setting cannot take effect here."""
