@@ -39,6 +39,11 @@ def test_a_part_of_a_step_is_less_sure() -> None:
     assert cause.evidence[0].text.startswith("in the first 50,000 operators of one step after the window")
 
 
+def test_a_step_that_was_not_looked_at_is_not_judged() -> None:
+    context = Context.of(replace(healthy(), repeated_work="the model is compiled"))
+    assert isinstance(repeated_work(context), NotMeasured)
+
+
 @pytest.mark.parametrize("seen", [None, RepeatedWork(0.0, 0.0, ()), RepeatedWork(0.02, 0.03, (LINE,))])
 def test_a_little_is_made_again_in_many_trainings(seen: RepeatedWork | None) -> None:
     assert repeated_work(Context.of(replace(healthy(), repeated_work=seen))) is None

@@ -17,7 +17,7 @@ SEEN = {
 }  # fmt: skip
 
 
-def read(folder: Path, **info: Any) -> RepeatedWork | None:
+def read(folder: Path, **info: Any) -> RepeatedWork | str | None:
     run = RunBuilder(folder)
     run.process(**info)
     return read_repeated_work(load_run(run.write()).processes[0])
@@ -25,7 +25,10 @@ def read(folder: Path, **info: Any) -> RepeatedWork | None:
 
 def test_the_backward_passes_of_what_is_done_again_count_too(tmp_path: Path) -> None:
     found = read(tmp_path, repeated_work=SEEN)
-    assert found is not None and (found.part, found.with_backward) == (pytest.approx(0.3), pytest.approx(0.5))
+    assert isinstance(found, RepeatedWork) and (found.part, found.with_backward) == (
+        pytest.approx(0.3),
+        pytest.approx(0.5),
+    )
     assert found.first is None
     (line,) = found.lines
     assert (line.file, line.line, line.operator, line.calls, line.seconds) == (
@@ -38,4 +41,5 @@ def test_nothing_was_looked_at_or_it_is_damaged(tmp_path: Path) -> None:
     assert read(tmp_path / "b", repeated_work={**SEEN, "ns": "many"}) is None
     assert read(tmp_path / "c", repeated_work={**SEEN, "ns": 0}) is None
     found = read(tmp_path / "d", repeated_work={**SEEN, "again_ns": 99_000_000, "cut": True})
-    assert found is not None and (found.part, found.with_backward, found.first) == (1.0, 1.0, 90)
+    assert isinstance(found, RepeatedWork) and (found.part, found.with_backward, found.first) == (1.0, 1.0, 90)
+    assert read(tmp_path / "e", repeated_work={"skipped": "the model is compiled"}) == "the model is compiled"

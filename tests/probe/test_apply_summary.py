@@ -30,6 +30,9 @@ def test_without_an_optimizer_it_is_said_what_was_set_too(tmp_path: Path) -> Non
     by_hand = "import torch\nw = torch.ones(2, requires_grad=True)\nw.sum().backward()\nw.data -= w.grad\n"
     assert applied(tmp_path, by_hand) == [SET, LOST]
     assert applied(tmp_path, by_hand + "import os\nos._exit(0)") == [SET, LOST]
+    spawned = "nothing in this process took it, and whether the processes that it spawned did is not known"
+    spawning = by_hand + "import multiprocessing.popen_spawn_posix"
+    assert applied(tmp_path, spawning) == [SET, f"flatout: num_workers: {spawned}"]
 
 
 @pytest.mark.slow

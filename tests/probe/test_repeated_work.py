@@ -168,7 +168,10 @@ def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[
         torch._C._pop_torch_dispatch_stack(None)
 
 
-def test_a_step_inside_a_mode_of_the_users_is_left_alone(looked_at: Callable[..., dict[str, Any]]) -> None:
+def test_a_step_inside_a_mode_of_the_users_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Any] = []
+    monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.append(found["repeated_work"]))
+
     class Own(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **(kwargs or {}))
@@ -179,7 +182,7 @@ def test_a_step_inside_a_mode_of_the_users_is_left_alone(looked_at: Callable[...
         WEIGHT @ WEIGHT
     assert torch._C._len_torch_dispatch_stack() == 0
     mode.end(True)
-    assert looked_at(lambda: WEIGHT @ WEIGHT)["operators"] == 1
+    assert saved == [{"skipped": "a TorchDispatchMode of the program's is on between its steps"}]
 
 
 def test_nested_tensors_are_values_of_their_own(looked_at: Callable[..., dict[str, Any]]) -> None:
@@ -203,16 +206,40 @@ def test_a_very_long_step_is_seen_in_part(
     assert looked_at(lambda: WEIGHT @ WEIGHT)["cut"] is False
 
 
-def test_a_step_that_is_not_whole_counts_for_nothing(looked_at: Callable[..., dict[str, Any]]) -> None:
+def test_a_step_that_is_not_whole_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[Any] = []
+    monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.append(found["repeated_work"]))
     mode = RepeatedWork()
-    mode.begin()
-    WEIGHT @ WEIGHT
-    mode.end(False)
-    mode.begin()
-    WEIGHT @ WEIGHT
-    mode.end(True)
-    found = looked_at(lambda: WEIGHT @ WEIGHT)
+    for whole in (False, True):
+        mode.begin()
+        WEIGHT @ WEIGHT
+        mode.end(whole)
+    (found,) = saved
     assert found["operators"] == 1 and found["again_ns"] == 0
+
+
+def test_operators_of_a_device_are_timed_by_its_events(
+    looked_at: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device's clock is a stand-in: each event is 2 ms after the one before."""
+    clock = iter(range(1_000))
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at_ms = 2.0 * next(clock)
+
+        def elapsed_time(self, later: Any) -> float:
+            return float(later.at_ms - self.at_ms)
+
+    waits: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(True))
+    found = looked_at(lambda: [WEIGHT @ WEIGHT for _ in range(3)])
+    assert (found["ns"], found["again_ns"], waits) == (6_000_000, 4_000_000, [True])
 
 
 def test_backward_passes_belong_to_what_ran_again(looked_at: Callable[..., dict[str, Any]]) -> None:

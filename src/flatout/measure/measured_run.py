@@ -143,7 +143,7 @@ class MeasuredRun:
     last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
-    repeated_work: RepeatedWork | None = None  # in one step after the window
+    repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

@@ -46,12 +46,14 @@ class RepeatedWork:
     first: int | None = None
 
 
-def read_repeated_work(process: ProcessRecord) -> RepeatedWork | None:
-    """What the step showed; None: there was none."""
-    seen = process.info.get("repeated_work")
-    if seen is None or not seen["ns"]:
+def read_repeated_work(process: ProcessRecord) -> RepeatedWork | str | None:
+    """What the step showed; text: why none was looked at; None: there was none."""
+    seen = process.info.get("repeated_work") or {}
+    if seen.get("skipped"):
+        return str(seen["skipped"])
+    if not seen.get("ns"):
         return None
-    again, behind = seen["again_ns"] / seen["ns"], seen["behind_ns"] / seen["ns"]
+    again, behind = seen.get("again_ns", 0) / seen["ns"], seen.get("behind_ns", 0) / seen["ns"]
     return RepeatedWork(
         part=min(again, 1.0),
         with_backward=min(again + behind, 1.0),

@@ -9,12 +9,11 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from . import debugging, events, step_timers
+from . import debugging, events, repeated_work, step_timers
 from .contract import HOOKS
 from .device_rates import finish_kernels
 from .doubled_input import DoubledInput
 from .recorder import REC, now
-from .repeated_work import LONGEST_NS, RepeatedWork
 from .step_changes import StepChanges
 from .step_timers import STATE
 from .unneeded_work import UnneededWork
@@ -190,8 +189,12 @@ class ChangedSteps:
             self.because = self._plan(end)
             if self.because:
                 self._record(end)  # hooks and changes need more steps, the collector's time does not
-            if not self.compiled and self.step_ns < LONGEST_NS:
-                self.repeated = RepeatedWork()
+            if self.compiled:
+                repeated_work.skipped("the model is compiled")
+            elif self.step_ns >= repeated_work.LONGEST_NS:
+                repeated_work.skipped("a step takes %.2g s, too long to look at every operator" % (self.step_ns / 1e9))
+            else:
+                self.repeated = repeated_work.RepeatedWork()
                 return
         else:
             self._record(end)

@@ -59,11 +59,14 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def begin(self):
         """A step begins."""
         self._begun_ns = time.perf_counter_ns()
-        # Inside a mode of the user's, which would take this one away when it ends, nothing is looked at.
-        self.over = self.over or bool(torch._C._len_torch_dispatch_stack())
-        if not self._entered and not self.over:
-            self._entered = True
-            self.__enter__()
+        if self._entered or self.over:
+            return
+        if torch._C._len_torch_dispatch_stack():  # it would take this one away when it ends
+            self.over = True
+            skipped("a TorchDispatchMode of the program's is on between its steps")
+            return
+        self._entered = True
+        self.__enter__()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -131,6 +134,11 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
             self.over = True
+
+
+def skipped(because):
+    """Write into the record why no step is looked at."""
+    REC.save_process(repeated_work={"skipped": because})
 
 
 def summary(calls):

@@ -32,7 +32,7 @@ _ONCE = {
 def compute_once(context: Context, cause: Cause) -> Proposal | None:
     """Keep what a step has computed, in place of computing it again."""
     work = context.run.repeated_work
-    if work is None:
+    if work is None or isinstance(work, str):
         return None
     first = work.lines[0]
     where = f" ({PurePath(first.file).name}:{first.line})" if first.file else ""

@@ -32,6 +32,8 @@ def repeated_work(context: Context) -> Found | Lacks | None:
     work = context.run.repeated_work
     if context.fitted is None:
         return Lacks(NO_STEP)
+    if isinstance(work, str):
+        return Lacks(work)
     if work is None or not work.lines:
         return None
     share = context.model.recovered(without_repeated_work(context, work.with_backward))

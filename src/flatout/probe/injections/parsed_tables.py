@@ -5,6 +5,7 @@ a copy. An Arrow table cannot be changed: it is shared, and now and then it is l
 written to all the same.
 """
 
+import contextlib
 import functools
 import os
 import stat
@@ -133,9 +134,14 @@ class _Tables:
         """True inside a reader that calls another one."""
         return getattr(self._local, "reading", False)
 
+    @contextlib.contextmanager
     def reading(self):
         """A context in which a reader runs."""
-        return _Reading(self._local)
+        self._local.reading = True
+        try:
+            yield
+        finally:
+            self._local.reading = False
 
     def find(self, key, state):
         """What was parsed of the file in this state, to be given to the program; None: it has to be read."""
@@ -177,17 +183,6 @@ class _Tables:
     def _drop(self, key):
         _, kept = self._kept.pop(key, (None, None))
         self._bytes -= kept.size if kept is not None else 0
-
-
-class _Reading:
-    def __init__(self, local):
-        self._local = local
-
-    def __enter__(self):
-        self._local.reading = True
-
-    def __exit__(self, *_):
-        self._local.reading = False
 
 
 class _Kept:

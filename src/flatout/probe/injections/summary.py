@@ -10,6 +10,9 @@ from ..contract import APPLIED_VARIABLE
 from ..settings import SETTINGS
 from ..unbound import before_exit
 
+_LOST = "%s had no effect: nothing in this training took it"
+_UNKNOWN = "%s: nothing in this process took it, and whether the processes that it spawned did is not known"
+
 
 class Summary:
     """Written to standard error as a process ends, but for those that are forked or spawned by another.
@@ -79,9 +82,9 @@ class Summary:
         if taken and applied and leads:
             found.append("set " + ", ".join("%s=%s" % (name, _written(value)) for name, value in applied.items()))
         found += ["%s could not be set: %s" % item for item in refused.items()]
-        if taken and leads and not _has_spawned():
+        if taken and leads:
             lost = [name for name in self._injected.wanted if name not in applied and name not in refused]
-            found += ["%s had no effect: nothing in this training took it" % name for name in lost]
+            found += [(_UNKNOWN if _has_spawned() else _LOST) % name for name in lost]
         return found
 
 
