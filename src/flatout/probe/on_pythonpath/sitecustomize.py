@@ -14,6 +14,7 @@ def _flatout_start():
     wanted = run or os.environ.get("FLATOUT_SETTINGS")
     if not wanted or sys.version_info < (3, 9) or "_flatout_probe" in sys.modules:
         return
+    before = set(sys.modules)
     try:
         import importlib.util
 
@@ -27,11 +28,29 @@ def _flatout_start():
         spec.loader.exec_module(package)
         attach = importlib.import_module("_flatout_probe.attach")
         attach.start(run) if run else attach.inject()
+        _flatout_forget_shadowed(set(sys.modules) - before)
     except Exception:
         if os.environ.get("FLATOUT_DEBUG"):
             import traceback
 
             traceback.print_exc()
+
+
+def _flatout_forget_shadowed(imported):
+    """The program's own ``random.py`` comes before the library's module, though the probe has imported that one."""
+    if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+        return
+    begun = sys.argv[0] if getattr(sys, "argv", None) else ""
+    if begun in ("", "-c", "-m"):
+        folder = os.getcwd()
+    else:
+        folder = begun if os.path.isdir(begun) else os.path.dirname(os.path.realpath(begun))
+    entries = set(os.listdir(folder))
+    for name in imported:
+        top = name.split(".")[0]
+        package = os.path.join(folder, top, "__init__.py")
+        if top != "_flatout_probe" and (top + ".py" in entries or (top in entries and os.path.isfile(package))):
+            del sys.modules[name]
 
 
 def _flatout_run_users_own():
