@@ -43,16 +43,24 @@ def test_products_that_were_not_timed(tmp_path: Path) -> None:
 
 
 def test_what_one_call_of_the_module_takes_for_these_inputs_and_for_more(tmp_path: Path) -> None:
-    times = {"calls": 8, "apart_ns": [800, 1000, 1000], "joined_ns": [200, 300, 1200]}
+    times = {"calls": 8, "apart_ns": [1200, 1000, 1000], "joined_ns": [360, 300, 1200]}
     found = read(tmp_path, repeated_weight={**SEEN, "module": times})
     assert found is not None and isinstance(found.module, JoinedCalls)
     module = found.module
-    assert (module.calls, module.low, module.part, module.high) == (8, 0.25, 0.3, 1.0)
+    assert (module.calls, module.low, module.part, module.high) == (8, 0.3, 0.3, 1.0)
     assert module.call_s == pytest.approx(1000e-9 / 8)
     assert module.of(8, module.part) == pytest.approx(0.3)
     # A call costs 0.8 beside its sample: 0.2 + 0.8 / 64.
     assert module.of(64, module.part) == pytest.approx(0.2 + 0.8 / 64)
     assert module.of(64, module.high) == 1.0
+
+
+def test_one_call_takes_no_less_than_any_of_those_that_it_replaces(tmp_path: Path) -> None:
+    interrupted = {"calls": 8, "apart_ns": [2_846_733_512, 4_000], "joined_ns": [850_256, 1_000]}
+    found = read(tmp_path, repeated_weight={**SEEN, "module": interrupted})
+    assert found is not None and isinstance(found.module, JoinedCalls)
+    assert (found.module.low, found.module.part, found.module.high) == (0.125, 0.25, 0.25)
+    assert found.module.call_s == pytest.approx(500e-9)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +15,8 @@ class JoinedCalls:
 
     Attributes:
         calls: of them.
-        call_s: seconds of one of several in turn.
-        part: time with all inputs in one call over that of one after the other, in the median of pairs.
+        call_s: seconds of one of several in turn, in the fastest round.
+        part: time with all inputs in one call over that of one after the other, the fastest rounds of both.
         low: the least of the pairs.
         high: the most of them.
     """
@@ -86,8 +85,10 @@ def read_repeated_weight(process: ProcessRecord) -> RepeatedWeight | None:
 
 def _joined_calls(seen: Mapping[str, Any]) -> JoinedCalls | str:
     apart, joined = seen.get("apart_ns") or [], seen.get("joined_ns") or []
-    parts = [min(one / many, 1.0) for one, many in zip(joined, apart, strict=False)]
-    if not parts or not seen.get("calls"):
+    calls = seen.get("calls")
+    if not calls or not apart or not joined:
         return str(seen.get("skipped") or "it was not timed")
-    call_s = statistics.median(apart) / seen["calls"] / 1e9
-    return JoinedCalls(seen["calls"], call_s, statistics.median(parts), min(parts), max(parts))
+    # One call takes as long as any: less was an interruption of the others.
+    parts = [min(max(one / many, 1.0 / calls), 1.0) for one, many in zip(joined, apart, strict=False)]
+    part = min(max(min(joined) / min(apart), 1.0 / calls), 1.0)
+    return JoinedCalls(calls, min(apart) / calls / 1e9, part, min(*parts, part), max(*parts, part))

@@ -12,8 +12,9 @@ from .recorder import now, quietly
 MOST_MODULES = 4096
 MOST_TAKEN = 4  # graphs, each with the calls before it; a few more than are read
 MOST_CALLS = 32
+MOST_INPUTS = 256  # of a module, whose nodes in the graph are noted
 MOST_ELEMENTS = 1 << 22  # of their inputs
-ROUNDS = 5
+ROUNDS, LEAST_ROUNDS = 5, 2
 BUDGET_NS, MOST_FIRST_NS = 400_000_000, 1_000_000_000
 
 
@@ -21,7 +22,7 @@ class ModuleCalls:
     """The modules that were called with gradients since the last backward pass, with the first input of each."""
 
     def __init__(self):
-        self._calls: Any = {}  # id of a module -> [it, calls, arguments], the outer ones first
+        self._calls: Any = {}  # id of a module -> [it, calls, arguments, nodes of inputs], the outer ones first
         self._hook: Any = None
         self._taken = 0
 
@@ -45,10 +46,13 @@ class ModuleCalls:
         if found is not None:
             found[1] += 1
         elif len(self._calls) < MOST_MODULES:
-            self._calls[id(module)] = [module, 1, kept_arguments(args)]
+            found = self._calls[id(module)] = [module, 1, kept_arguments(args), []]
+        if found is not None and len(found[3]) < MOST_INPUTS:
+            # By number: whoever holds a node holds its graph in memory.
+            found[3] += [number(one.grad_fn) for one in args if isinstance(one, torch.Tensor) and one.grad_fn]
 
     def take(self):
-        """The calls until now, [module, calls, arguments] each; they are forgotten."""
+        """The calls until now, [module, calls, arguments, nodes of inputs] each; they are forgotten."""
         calls, self._calls = list(self._calls.values()), {}
         self._taken += 1
         if self._taken >= MOST_TAKEN:
@@ -57,11 +61,16 @@ class ModuleCalls:
 
 
 def around(weight, least, calls):
-    """The outermost of the modules with this weight that were called at least so often, its calls and arguments."""
-    for module, count, args in calls:
-        if count >= least and any(parameter is weight for parameter in module.parameters()):
-            return module, count, args
+    """The outermost of the modules with this weight that were called at least so often, as ``take`` gives it."""
+    for found in calls:
+        if found[1] >= least and any(parameter is weight for parameter in found[0].parameters()):
+            return found
     return None
+
+
+def number(node):
+    """What tells a node of a graph from others, in the thread that made it; None before torch 2.1 has it."""
+    return node._sequence_nr() if hasattr(node, "_sequence_nr") else None
 
 
 def timed(module, count, args):
@@ -93,12 +102,12 @@ def timed(module, count, args):
                     for kept, taken_ns in zip(found, pair):
                         kept.append(taken_ns)
                 spent_ns = now() - begun_ns
-                if spent_ns > (BUDGET_NS if number else MOST_FIRST_NS):
+                if spent_ns > (BUDGET_NS if number >= LEAST_ROUNDS else MOST_FIRST_NS):
                     break
     except NotDoubled as error:
         return {"skipped": str(error)}
     except Exception as error:
         return {"skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
-    if not found[0]:
+    if len(found[0]) < LEAST_ROUNDS:
         return {"skipped": "its calls take long"}
     return {"calls": times, "apart_ns": found[0], "joined_ns": found[1]}

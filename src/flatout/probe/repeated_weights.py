@@ -32,7 +32,7 @@ class RepeatedWeights:
         self._calls = calls
         self._found: Any = None
         self._weight: Any = None
-        self._module: Any = None  # that is called in the loop, its calls and arguments
+        self._module: Any = None  # that is called in the loop, as ``ModuleCalls`` gives it
 
     def look(self, nodes):
         """Look at the graph of a backward pass: its nodes, each after those that it leads to."""
@@ -43,6 +43,9 @@ class RepeatedWeights:
         for loop in _loops(uses):
             # A cell of a recurrent network has weights for its input too: the loop is as dependent as any of them.
             chain = max(_longest_chain(nodes, users) for _, users in loop[:MOST_FOLLOWED])
+            # A weight that is computed, as an orthogonal one, is none of these: then the inputs of calls show it.
+            inputs = _inputs(repeated_modules.around(loop[0][0], LEAST_CALLS * chain, calls), nodes)
+            chain = max(chain, _longest_chain(nodes, inputs))
             if len(loop[0][1]) >= LEAST_CALLS * chain:
                 repeated += sum(len(users) for _, users in loop)
                 best = best or (*loop[0], chain)
@@ -75,7 +78,7 @@ class RepeatedWeights:
         if times is not None:
             found["apart_s"], found["joined_s"] = times
         if self._module is not None:
-            found["module"] = repeated_modules.timed(*self._module)
+            found["module"] = repeated_modules.timed(*self._module[:3])
             self._module = None
         return found
 
@@ -108,6 +111,12 @@ def _loops(uses):
         if len(users) >= LEAST_CALLS:
             loops.setdefault(len(users), []).append((weight, users))
     return sorted(loops.values(), key=lambda loop: -loop[0][0].numel() * len(loop[0][1]))[:MOST_LOOPS]
+
+
+def _inputs(called, nodes):
+    """Nodes of the graph that made what the module was called with."""
+    wanted = set(called[3]) if called is not None else set()
+    return [node for node in nodes if repeated_modules.number(node) in wanted] if wanted else []
 
 
 def _longest_chain(nodes, users):
