@@ -39,12 +39,16 @@ def test_a_part_of_a_step_is_less_sure() -> None:
     assert cause.evidence[0].text.startswith("in the first 50,000 operators of one step after the window")
 
 
-def test_a_step_that_was_not_looked_at_is_not_judged() -> None:
-    context = Context.of(replace(healthy(), repeated_work="the model is compiled"))
-    assert isinstance(repeated_work(context), NotMeasured)
+@pytest.mark.parametrize(
+    ("seen", "because"),
+    [("the model is compiled", "the model is compiled"), (None, "no steps were measured after the window")],
+)
+def test_a_step_that_was_not_looked_at_is_not_judged(seen: str | None, because: str) -> None:
+    answer = repeated_work(Context.of(replace(healthy(), repeated_work=seen)))
+    assert isinstance(answer, NotMeasured) and answer.because == because
 
 
-@pytest.mark.parametrize("seen", [None, RepeatedWork(0.0, 0.0, ()), RepeatedWork(0.02, 0.03, (LINE,))])
+@pytest.mark.parametrize("seen", [RepeatedWork(0.0, 0.0, ()), RepeatedWork(0.02, 0.03, (LINE,))])
 def test_a_little_is_made_again_in_many_trainings(seen: RepeatedWork | None) -> None:
     assert repeated_work(Context.of(replace(healthy(), repeated_work=seen))) is None
 

@@ -44,6 +44,8 @@ def test_slow_steps_are_replayed_and_not_doubled() -> None:
     assert planned.changes == (REPLAYED,) * 3 and planned.length == 1
     assert planned.because == "a step takes 0.3 s, too long to try more in 3 s"
     assert plan(1000 * MS, 1, None, 3 * S, doubling=True).changes == ()
+    late = plan(66 * MS, 1, None, -2 * S, doubling=True)
+    assert (late.changes, late.because) == ((), "earlier looks had taken the time after the window")
 
 
 @pytest.mark.parametrize("left", [12, 40, 60, 200, 3000])

@@ -15,6 +15,7 @@ import pytest
 from flatout.measure.experiments import read_experiments
 from flatout.measure.gradients import UnusedGradients, read_unused_gradients
 from flatout.measure.padding import Padding, read_padding
+from flatout.measure.repeated_work import RepeatedWork, read_repeated_work
 from flatout.probe import events
 from flatout.record.run import ProcessRecord
 from tests.probe.recorded import new_run_folder, probed_env, read_back, run_bare, run_probed
@@ -80,6 +81,7 @@ def test_collections_are_timed_where_steps_are_too_long_to_change_anything(tmp_p
     assert found.skipped is not None and "too long to try more" in found.skipped and not found.tried
     assert found.collections == pytest.approx(1.0, abs=0.5)
     assert found.collector_share is not None and found.collector_share > 0
+    assert isinstance(read_repeated_work(process), (str, RepeatedWork))  # or why none was looked at
 
 
 @pytest.mark.usefixtures("without_coverage")

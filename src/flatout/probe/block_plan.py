@@ -54,8 +54,9 @@ def plan(step_ns, unit, left, budget_ns, doubling, trimming=False):
         # Of the shortest blocks of this count.
         pass_ends = steps > most
         few = "only %s batches of the pass were left" % left
-        long = "a step takes %.2g s, too long to try more in %.2g s" % (step_ns / 1e9, max(budget_ns, 0) / 1e9)
-        because = few if pass_ends else long
+        long = "a step takes %.2g s, too long to try more in %.2g s" % (step_ns / 1e9, budget_ns / 1e9)
+        late = "earlier looks had taken the time after the window"
+        because = few if pass_ends else long if budget_ns > 0 else late
     return plan(step_ns, unit, left, budget_ns, doubling) if trimming else Plan((), 0, 0, because, pass_ends)
 
 

@@ -73,6 +73,7 @@ class ChangedSteps:
         self.change: Any = None  # in the present block
         self.applied: Any = None  # restores it
         self.repeated: Any = None  # looks at one step before the blocks
+        repeated_work.skipped("the time after the window was over before a whole step was looked at")  # until one is
         self.because: Any = None  # why there are none
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none

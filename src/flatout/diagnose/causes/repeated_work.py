@@ -34,7 +34,9 @@ def repeated_work(context: Context) -> Found | Lacks | None:
         return Lacks(NO_STEP)
     if isinstance(work, str):
         return Lacks(work)
-    if work is None or not work.lines:
+    if work is None:
+        return None if context.run.experiments.steps else Lacks(context.run.experiments.because)
+    if not work.lines:
         return None
     share = context.model.recovered(without_repeated_work(context, work.with_backward))
     if share < _LEAST:
