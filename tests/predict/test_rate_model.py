@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -135,6 +136,14 @@ def test_removing_a_share_of_a_run_that_does_not_wait_gives_at_most_what_its_sha
 def test_removing_time_between_steps_gives_its_share_back_even_to_a_starved_run() -> None:
     view = starved(gaps={"validation": 10.0})
     assert model_of(view).factor(Change(between_steps_removed_s=10.0 / 200)) == pytest.approx(2.0, rel=0.01)
+
+
+def test_what_a_step_loses_varies_with_the_steps_in_which_it_was_measured() -> None:
+    # A few steps were held up for long: a resampled run with none of them would have no time left.
+    uneven = np.where(np.arange(26) % 13 == 0, 0.100, 0.003)
+    view = healthy(cpu=0.001, batches=26, whole_step_s=uneven, wait_s=np.full(26, 0.0003))
+    gain = model_of(view).gain(Change(step_removed_s=0.8 * 0.010))
+    assert gain.predicted == pytest.approx(5.0, rel=0.01) and gain.high < 10
 
 
 @pytest.mark.parametrize("name", list(ALL))

@@ -69,7 +69,7 @@ class RateModel:
         low, high = predicted, predicted
         for bound in dict.fromkeys((change, least or change, most or change)):
             pairs = zip(self.resampled, self._resampled_sps, strict=True)
-            factors = [pipeline.changed(bound).rate_sps() / rate_sps for pipeline, rate_sps in pairs]
+            factors = [pipeline.changed(self._drawn(bound, pipeline)).rate_sps() / rate for pipeline, rate in pairs]
             centre = self.factor(bound)
             spread = self._spread(centre, bound)
             low = min(low, centre * math.exp(-spread), *_inner(factors))
@@ -78,6 +78,10 @@ class RateModel:
                 alone = self.undisturbed
                 high = max(high, alone.changed(bound).rate_sps() / alone.rate_sps())
         return Gain(predicted=predicted, low=low, high=high)
+
+    def _drawn(self, change: Change, pipeline: Pipeline) -> Change:
+        """The change in a resampled run: what it takes out of a step was measured in the same steps, and varies so."""
+        return replace(change, step_removed_s=change.step_removed_s * pipeline.step_s / self.now.step_s)
 
     def most(self, change: Change) -> float:
         """The factor that no input exceeds: that of steps whose batches are already there; infinite: not measured."""
