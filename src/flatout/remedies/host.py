@@ -198,6 +198,7 @@ def checkpoint_less(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title="write checkpoints half as often, or asynchronously",
         change=Change(between_steps_removed_s=0.5 * all_s),
+        least=_least_of_rare(context.run.checkpoints),
         most=Change(between_steps_removed_s=all_s),
         how="save every second time; or torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
         settings={"checkpoint_beside": True},
@@ -205,6 +206,11 @@ def checkpoint_less(context: Context, cause: Cause) -> Proposal | None:
         basis="measured time in checkpoint writes; a crash loses up to twice as much training",
         memory_bytes=0,
     )
+
+
+def _least_of_rare(times: int | None) -> Change | None:
+    """What is gained at least of work that was seen once: a longer run may have it no more. None: what is usual."""
+    return Change() if times is not None and times <= 1 else None
 
 
 # Early stopping and the choice of the best checkpoint see fewer points.
@@ -222,7 +228,9 @@ def validate_less(context: Context, cause: Cause) -> Proposal | None:
     return Proposal(
         title="validate half as often" if every == 2 else f"validate every {every}th time",
         change=Change(between_steps_removed_s=(1 - 1 / every) * all_s / context.model.batches),
-        how=f"if epoch % {every} == 0: validate(...)  # Lightning: check_val_every_n_epoch={every}",
+        least=_least_of_rare(context.run.validations),
+        how=f"if number % {every} == 0: validate(...), where it is called now  # Lightning: "
+        f"check_val_every_n_epoch={every}",
         settings=settings,
         basis="measured time in validation; less often is less work, not higher speed",
         memory_bytes=0,

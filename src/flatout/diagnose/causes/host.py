@@ -264,9 +264,12 @@ def _between_steps(
         plural = noun if times == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
         text += f": {times} {plural} of {duration(seconds / times)}"
         values["count"] = times
+    evidence = [Evidence(text, values)]
+    if once := times is not None and times <= 1:
+        evidence.append(Evidence("seen once: how often it comes, and so its share of a longer run, is not known"))
     return Found(
         title=f"{what} stops the training",
         share=share,
-        confidence=0.9,
-        evidence=(Evidence(text, values), *hottest(run.lines(account))),
+        confidence=0.5 if once else 0.9,
+        evidence=(*evidence, *hottest(run.lines(account))),
     )
