@@ -469,6 +469,25 @@ def test_freed_memory_stays_in_the_process_and_in_those_that_it_forks(tmp_path: 
     assert "could not be set" not in said
 
 
+VECTORIZED = """
+import json, torch
+points = torch.func.vmap(torch.func.grad(lambda x: (x.to(torch.float64) ** 2).to("cpu").sum()))(torch.ones(3, 2))
+said = ""
+try:
+    torch.func.vmap(lambda x: x.to("cuda"))(torch.ones(3, 2))
+except (RuntimeError, AssertionError) as error:  # where there is no GPU
+    said = str(error)
+print(json.dumps({"points": points.tolist(), "said": said}))
+"""
+
+
+def test_copies_inside_vmap_are_left_alone(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(VECTORIZED)
+    seen, _ = trained(script, non_blocking=True)
+    assert seen["points"] == [[2.0, 2.0]] * 3 and "pinned" not in seen["said"]
+
+
 def test_large_tensors_lie_in_huge_pages_where_the_kernel_gives_them_to_who_asks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAULTING)

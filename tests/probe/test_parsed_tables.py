@@ -79,6 +79,26 @@ def test_what_a_program_does_with_a_table_changes_no_later_one(table: Path) -> N
     assert seen == before and len(set(seen)) == 1, said
 
 
+ARRAYS = """
+pd.DataFrame({"a": [1.5, 2.5], "b": [3.5, 4.5], "n": [1, 2]}).to_csv("floats.csv", index=False)
+settled("floats.csv")
+for number in range(4):
+    for chosen in (["a", "b"], ["a"], ["n"], None):
+        frame = pd.read_csv("floats.csv", usecols=chosen)
+        for array in (frame.values, frame[frame.columns[0]].values, frame.index.values, frame.to_numpy()):
+            print(array.flags.writeable, array.flags.c_contiguous, array.flags.f_contiguous, end=" ")
+            if array.flags.writeable:
+                array += 1
+        print(frame.values.tolist())
+"""
+
+
+def test_arrays_of_a_table_can_be_written_to_as_those_of_one_that_was_read(table: Path) -> None:
+    before, _ = printed(table, ARRAYS)
+    seen, said = printed(table, ARRAYS, table_cache_bytes=1 << 28)
+    assert seen == before and len(seen) == 16, said
+
+
 WORKERS = """
 class Rows(torch.utils.data.Dataset):
     def __len__(self):

@@ -15,8 +15,8 @@ def install(injected, watch):
                 injected.get("non_blocking")
                 and not self.is_cuda
                 and "non_blocking" not in kwargs
-                and self.is_pinned()
                 and _to_gpu(original, args, kwargs)
+                and _is_pinned(self)
             ):
                 injected.done("non_blocking")
                 kwargs["non_blocking"] = True
@@ -26,6 +26,13 @@ def install(injected, watch):
 
     Tensor.to = patched(Tensor.to)
     Tensor.cuda = patched(Tensor.cuda)
+
+
+def _is_pinned(tensor):
+    try:
+        return tensor.is_pinned()
+    except RuntimeError:  # one that stands for many, as in torch.func.vmap
+        return False
 
 
 def _to_gpu(original, args, kwargs):

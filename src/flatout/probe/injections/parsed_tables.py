@@ -8,6 +8,7 @@ written to all the same.
 import contextlib
 import functools
 import os
+import pickle
 import stat
 import sys
 import threading
@@ -121,7 +122,7 @@ class _Tables:
     def __init__(self, room, injected):
         self._room, self._injected = room, injected
         self._lock = threading.Lock()
-        self._kept: Any = OrderedDict()  # key -> state of the file, _Kept
+        self._kept: Any = OrderedDict()  # key -> state of the file, _Frame or _Arrow
         self._seen: Any = set()  # keys that were read once
         self._bytes = 0
         self._local = threading.local()
@@ -185,46 +186,64 @@ class _Tables:
         self._bytes -= kept.size if kept is not None else 0
 
 
-class _Kept:
-    """One table.
+class _Frame:
+    """A pandas frame, given out as a copy with the same blocks.
+
+    ``DataFrame.copy`` joins columns of one type in one block: what the program then gets as an array may be a view that
+    cannot be written to, where a frame that was just read gives an array of its own.
 
     Attributes:
         size: in bytes.
     """
 
-    def __init__(self, table, size, buffers=None):
-        self._table, self.size, self._buffers = table, size, buffers
-        self._given = 0
-        self._mark = _mark(buffers) if buffers is not None else None
+    def __init__(self, table, size):
+        self.size = size
+        self._arrays: Any = []
+        self._rest = pickle.dumps(table, 5, buffer_callback=lambda array: self._arrays.append(bytes(array.raw())))
 
     def given_out(self):
-        """A copy, or the table itself if it cannot be changed; None: it was changed."""
-        if self._buffers is None:
-            return self._table.copy()
+        """A copy."""
+        return pickle.loads(self._rest, buffers=[bytearray(array) for array in self._arrays])
+
+
+class _Arrow:
+    """An Arrow table, which cannot be changed.
+
+    Attributes:
+        size: in bytes.
+    """
+
+    def __init__(self, table):
+        self._table, self.size = table, table.nbytes
+        chunks = [chunk for column in table.columns for chunk in column.chunks]
+        self._buffers = [one for chunk in chunks for one in chunk.buffers() if one is not None]
+        self._given = 0
+        self._mark = self._marked()
+
+    def given_out(self):
+        """The table itself; None: it was changed all the same."""
         self._given += 1
-        if (self._given <= _CHECKED or self._given % _AGAIN == 0) and _mark(self._buffers) != self._mark:
+        if (self._given <= _CHECKED or self._given % _AGAIN == 0) and self._marked() != self._mark:
             return None
         return self._table
 
-
-def _mark(buffers):
-    found = 0
-    for buffer in buffers:
-        found = zlib.crc32(buffer, found)
-    return found
+    def _marked(self):
+        found = 0
+        for buffer in self._buffers:
+            found = zlib.crc32(buffer, found)
+        return found
 
 
 def _kept(table, room):
-    """A table with its size; None: it is no plain table, or larger than the room."""
+    """A table to be given out again; None: it is no plain table, or larger than the room."""
     pandas, pyarrow = sys.modules.get("pandas"), sys.modules.get("pyarrow")
     if pandas is not None and type(table) is pandas.DataFrame:
         if not all(_unchangeable(pandas, column) for _, column in table.items()):
             return None
         size = int(table.memory_usage(deep=True).sum())
-        return _Kept(table.copy(), size) if size <= room else None
+        return _Frame(table, size) if size <= room else None
     if pyarrow is not None and type(table) is pyarrow.Table and table.nbytes <= room:
-        chunks = [chunk for column in table.columns for chunk in column.chunks]
-        return _Kept(table, table.nbytes, [one for chunk in chunks for one in chunk.buffers() if one is not None])
+        return _Arrow(table)
     return None
 
 
