@@ -32,6 +32,7 @@ class Injected:
         self.applied = {}
         self.refused = {}
         self.changed = lambda: None  # called when there is something new to report
+        self.at_end: Any = []  # called when the process ends; each gives lines to say
         self._actions = {}  # name -> what has to be done besides when it is switched
         # A byte for each setting, which forked workers write to as well: what they take shows in no other process.
         self._taken: Any = mmap.mmap(-1, len(SETTINGS)) if self.wanted else b""

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from ..sample_memory import KEY_BYTES
-from .object_state import PLAIN, Seen, add_function, array_of
+from .object_state import PLAIN, Seen, add_function, array_of, attributes_of
 from .reached_code import ReachedCode
 
 _LONGEST = 1 << 24  # bytes of an argument: beyond it, reading the argument takes as long as the call
@@ -26,10 +26,12 @@ class CallKeys:
 
     Attributes:
         digest: of the function: its name, code, defaults, and what it closes over; None: one of these has none.
+        unknown: why its calls have no keys, as text: what it reads is not known; empty: it is, so far.
     """
 
     def __init__(self, function, text=""):
         self._function = function
+        self.unknown = ""
         made = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES)
         try:
             add_function(made, function)
@@ -83,7 +85,7 @@ class CallKeys:
                 self._objects.clear()
             known = self._objects[id(value)] = (value, Seen())
         made = hashlib.blake2b(type(value).__qualname__.encode(), digest_size=KEY_BYTES)
-        for name, one in sorted(vars(value).items()):
+        for name, one in sorted(attributes_of(value).items()):
             made.update(name.encode())
             made.update(b"itself;" if one is value else known[1].digest(name, one))
         return made.digest()
@@ -93,9 +95,16 @@ class CallKeys:
         kind = type(args[0]) if args and _is_object(args[0]) else None
         reached = self._reached.get(kind)
         if reached is None:
-            code = ReachedCode(self._function, kind)
+            code = ReachedCode(self._function, kind, attributes_of(args[0]).values() if kind is not None else args)
             reached = self._reached[kind] = (code, list(_class_attributes(kind, code.attributes)))
+            self.unknown = self.unknown or code.unknown
         code, of_classes = reached
+        if code.unknown:
+            raise _Unkeyable
+        torch = sys.modules.get("torch")
+        found.update(repr(torch and torch.get_default_dtype()).encode())
+        if code.environment:
+            found.update(repr(sorted(os.environ.items())).encode("utf-8", "surrogatepass"))
         for namespace, name in code.values:
             found.update(name.encode())
             found.update(self._around.digest((id(namespace), name), namespace.get(name)))

@@ -6,7 +6,9 @@ still be memoized. A result is stored as it was returned, and each call gets a c
 """
 
 import functools
+import os
 import threading
+from typing import Any
 
 import torch
 
@@ -74,6 +76,8 @@ class _MemoizedCalls:
         self._named = len(self._pending)
         self._innermost = self._pending[-1]
         self._refused = {}
+        self._memoized: Any = []
+        injected.at_end.append(self._left_alone)
         self.looked_up = 0
         # Calls inside others are memoized too: without a data set, it is not known which of them repeat.
         self.nested = False
@@ -106,8 +110,20 @@ class _MemoizedCalls:
             in_place.instrument(function, memoized)
         except in_place.NotInstrumented as error:
             self.refuse(named, str(error))
+        self._memoized.append(memoized)
         if named in self._pending:
             self._pending.remove(named)
+
+    def _left_alone(self):
+        """What to say at the end of functions that were left alone, in whatever process, if others were not."""
+        if self._injected.refused.get("memoize"):
+            return []  # which says it of all
+        found = dict(self._refused)
+        for memoized in self._memoized:
+            why = self.kept.find(memoized.alone)
+            if why is not None:
+                found[memoized.text] = bytes(why).decode()
+        return ["memoize leaves %s alone: %s" % item for item in found.items()]
 
     def repeats(self, named, stored, hits):
         """False for calls around others that are stored and never asked for again."""
@@ -125,6 +141,8 @@ class _Memoized:
 
     Attributes:
         keys: of its calls.
+        text: the function, as the setting names it.
+        alone: key of the reason why it is left alone, in the memory of all processes.
     """
 
     def __init__(self, calls, named, function):
@@ -132,7 +150,7 @@ class _Memoized:
         self.keys = CallKeys(function, named.text)
         self._agreed = {}  # digest of the object whose method it is -> calls that agreed
         self._hits = self._stored = 0
-        self._alone = self.keys.note("left alone")
+        self.text, self.alone = named.text, self.keys.note("left alone")
 
     def __call__(self, *args, **kwargs):
         """The result in a tuple; None: the body has to run."""
@@ -141,6 +159,8 @@ class _Memoized:
             return None
         key, whose = self.keys.key(args, kwargs)
         if key is None:
+            if self.keys.unknown:
+                self._leave_alone("what it reads is not known: %s" % self.keys.unknown)
             return None
         kept = self._calls.kept
         stored = kept.find(key)
@@ -148,11 +168,12 @@ class _Memoized:
             if not self._calls.files.unchanged(stored):
                 return None
             self._hits += 1
-            if self._hits % _AGAIN and self._agrees(whose):
+            # Workers that live for one pass each do not begin to count at the same place.
+            if (self._hits + os.getpid()) % _AGAIN and self._agrees(whose):
                 kept.used()
                 return (unpack(self._calls.files.without(stored)),)
-        elif kept.find(self._alone) is not None:
-            self._leave_alone("another process found that it has to run")
+        elif kept.find(self.alone) is not None:
+            self._leave_alone(bytes(kept.find(self.alone)).decode())
             return None
         draws = Draws()
         running.depth = getattr(running, "depth", 0) + 1
@@ -176,15 +197,17 @@ class _Memoized:
             self._agree(whose)
             kept.used()
         else:
-            old = "; up to %d results before may have been old ones" % (_AGAIN - 1)
-            self._leave_alone("it returned something else than before" + old * (self._hits > _CHECKED))
+            old = "; one call of %d was compared, and results since the last one may have been old ones: " % _AGAIN
+            old += "then this training differs from one without the setting"
+            relied = kept.find(self.keys.note("agreed", whose)) is not None
+            self._leave_alone("it returned something else than before" + old * relied)
         return (result,)
 
     def _agrees(self, whose):
         """True if enough calls were computed and compared, in this process or another one."""
         if whose not in self._agreed:
             kept = self._calls.kept
-            known = kept.find(self.keys.note("agreed", whose)) is not None and kept.find(self._alone) is None
+            known = kept.find(self.keys.note("agreed", whose)) is not None and kept.find(self.alone) is None
             self._agreed[whose] = _CHECKED if known else 0
         return self._agreed[whose] >= _CHECKED
 
@@ -194,6 +217,6 @@ class _Memoized:
             self._calls.kept.keep(self.keys.note("agreed", whose), b"1")
 
     def _leave_alone(self, why):
-        self._calls.kept.keep(self._alone, b"1")
+        self._calls.kept.keep(self.alone, why.encode())
         in_place.restore(self._function)
         self._calls.refuse(self._named, why)

@@ -6,13 +6,17 @@ import os
 import pickle
 import sys
 import types
+import zlib
 from typing import Any
+
+from ..sites import is_user_file
 
 PLAIN = (int, float, complex, str, bytes, bool, type(None))
 DIGEST_BYTES = 16
 _MOST = 1024  # parts of a list
 _SAMPLED = 1 << 16  # elements of an array
 _GLANCED = 16  # elements of an array or a list that are looked at in each call
+_WHOLE = 1 << 16  # bytes of an attribute or a global that are all looked at
 _DEEPEST = 3
 # Of a process, and the same in each: they hold no data.
 _WITHOUT_DATA = ("lock", "RLock", "Condition", "Event", "Semaphore", "local", "_local", "Logger")
@@ -21,7 +25,8 @@ _WITHOUT_DATA = ("lock", "RLock", "Condition", "Event", "Semaphore", "local", "_
 class Seen:
     """Digests of values by name, made anew where a look shows that a value has changed.
 
-    A change by assignment shows, also in objects inside; of arrays and long lists, one in the elements looked at.
+    A change by assignment shows, also in objects inside, and one of a tensor in place; of arrays and long lists, one in
+    the elements looked at.
     """
 
     def __init__(self):
@@ -49,30 +54,45 @@ def _look(value, looked, held, depth):
     looked.append(id(value))
     held.append(value)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if torch is not None and type(value) is torch.Tensor:
+    if torch is not None and isinstance(value, torch.nn.Module):
+        looked.append([(id(one), one._version) for one in itertools.chain(value.parameters(), value.buffers())])
+    if torch is not None and isinstance(value, torch.Tensor):
         looked.append(value._version)
         strided = value.device.type == "cpu" and value.layout is torch.strided and not value.is_conj()
         value = value.detach().numpy() if strided and value.dtype is not torch.bfloat16 else None
-    if numpy is not None and type(value) is numpy.ndarray and not value.dtype.hasobject:
-        step = max(value.size // _GLANCED, 1)
-        some = value.ravel("K")[::step] if value.flags.forc else numpy.array(value.flat[:_GLANCED])
-        looked += [value.shape, some.tobytes()]
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        _look_at_array(numpy, value, looked, held, depth)
     elif isinstance(value, (list, tuple, dict)):
         looked.append(len(value))
         step = max(len(value) // _GLANCED, 1)
         parts = itertools.islice(value.values(), _GLANCED) if isinstance(value, dict) else value[::step]
         for part in parts if depth < _DEEPEST else ():
             _look(part, looked, held, depth + 1)
-    elif depth < _DEEPEST and _has_plain_state(value):
-        for name, part in vars(value).items():
+    elif depth < _DEEPEST and (_has_plain_state(value) or is_of_the_users(type(value))):
+        for name, part in attributes_of(value).items():
             looked.append(name)
+            _look(part, looked, held, depth + 1)
+
+
+def _look_at_array(numpy, value, looked, held, depth):
+    step = max(value.size // _GLANCED, 1)
+    some = numpy.ravel(value, "K")[::step] if value.flags.forc else numpy.array(value.flat[:_GLANCED])
+    looked.append(value.shape)
+    if not value.dtype.hasobject and depth == 0 and value.nbytes <= _WHOLE and value.flags.c_contiguous:
+        looked.append(zlib.crc32(value))
+    elif not value.dtype.hasobject:
+        looked.append(some.tobytes())
+    elif depth < _DEEPEST:
+        for part in some:
             _look(part, looked, held, depth + 1)
 
 
 def add_part(made, one: Any, depth=0, parents=()):
     """Add a part of an object or of a function to a digest. Of long lists and large arrays, some elements."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(one, torch.Tensor) and one.numel() > _SAMPLED:
+        made.update(b"version %d;" % one._version)  # a change in place may lie between the elements
     one = array_of(one)
-    numpy = sys.modules.get("numpy")
     if type(one) in PLAIN:
         made.update(("%r;" % (one,)).encode("utf-8", "surrogatepass"))
     elif any(one is parent for parent in parents):
@@ -97,7 +117,7 @@ def add_part(made, one: Any, depth=0, parents=()):
         made.update(type(one).__name__.encode())
     elif depth < _DEEPEST and _has_plain_state(one):
         made.update(type(one).__qualname__.encode())
-        for item in sorted(vars(one).items()):
+        for item in sorted(attributes_of(one).items()):
             add_part(made, item, depth + 1, (*parents, one))
     else:
         made.update(pickle.dumps(one, 5))  # what cannot be pickled has no digest
@@ -130,9 +150,29 @@ def array_of(value) -> Any:
     return value.numpy()
 
 
+def attributes_of(one):
+    """An object's attributes by name, those in slots included."""
+    found = dict(getattr(one, "__dict__", ()))
+    for kind in type(one).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            mangled = "_%s%s" % (kind.__name__.lstrip("_"), name) if name[:2] == "__" != name[-2:] else name
+            if mangled not in ("__dict__", "__weakref__") and hasattr(one, mangled):
+                found[mangled] = getattr(one, mangled)
+    return found
+
+
+def is_of_the_users(kind):
+    """True for a class that is neither the standard library's nor an installed package's."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and is_user_file(file)
+
+
 def _has_plain_state(one):
     """True for an object whose attributes are all that there is of it; one that says how to pickle itself is more."""
-    if not hasattr(one, "__dict__") or isinstance(one, (type, types.ModuleType)):
+    if isinstance(one, (type, types.ModuleType)):
         return False
     own = [name for kind in type(one).__mro__[:-1] for name in vars(kind)]
+    if not (hasattr(one, "__dict__") or "__slots__" in own):
+        return False
     return not {"__getstate__", "__reduce__", "__reduce_ex__"} & set(own)

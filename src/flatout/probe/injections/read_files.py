@@ -1,6 +1,6 @@
-"""Files that a call opens, kept with its result: once one of them is written anew, the result is not used.
+"""Files that a call opens and folders that it lists, kept with its result: once one has changed, it is not used.
 
-Only files that Python opens are seen; libraries in C open theirs themselves.
+Only those are seen that Python opens and lists; libraries in C do so themselves.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import threading
 from .call_keys import file_state
 
 _HEAD = struct.Struct("<I")
-_MOST = 8  # files of a call
+_MOST = 8  # files and folders of a call
 
 
 class ReadFiles:
@@ -62,16 +62,16 @@ class _Call:
 
 
 def _noting(local, abspath=os.path.abspath, fsdecode=os.fsdecode, access=os.O_ACCMODE, reading=os.O_RDONLY):
-    """A hook for files that are opened to be read. It uses no globals, which are gone at Python's end."""
+    """A hook for files that are opened to be read and folders that are listed. It uses no globals: they end before."""
 
     def opened(event, args):
-        if event != "open":
+        if event not in ("open", "os.listdir", "os.scandir"):
             return
         try:  # what a hook raises ends the operation
             calls = local.__dict__.get("calls")
-            if calls and args[2] & access == reading and not isinstance(args[0], int):
+            if calls and not isinstance(args[0], int) and (event != "open" or args[2] & access == reading):
                 for call in calls:
-                    call.paths.add(abspath(fsdecode(args[0])))
+                    call.paths.add(abspath(fsdecode("." if args[0] is None else args[0])))
         except Exception:
             return
 

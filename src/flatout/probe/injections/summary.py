@@ -81,7 +81,9 @@ class Summary:
         leads = os.environ.get("RANK", "0") == "0"
         if taken and applied and leads:
             found.append("set " + ", ".join("%s=%s" % (name, _written(value)) for name, value in applied.items()))
-        found += ["%s could not be set: %s" % item for item in refused.items()]
+        stopped, never = "%s was stopped: %s", "%s could not be set: %s"
+        found += [(stopped if name in applied else never) % (name, why) for name, why in refused.items()]
+        found += [line for at_end in self._injected.at_end for line in at_end()]
         if taken and leads:
             lost = [name for name in self._injected.wanted if name not in applied and name not in refused]
             found += [(_UNKNOWN if _has_spawned() else _LOST) % name for name in lost]
