@@ -5,6 +5,8 @@ import os
 import sys
 from typing import Any
 
+import torch
+
 from ..sample_memory import KEY_BYTES
 from .object_state import PLAIN, Seen, add_function, array_of, attributes_of
 from .reached_code import ReachedCode
@@ -101,8 +103,7 @@ class CallKeys:
         code, of_classes = reached
         if code.unknown:
             raise _Unkeyable
-        torch = sys.modules.get("torch")
-        found.update(repr(torch and torch.get_default_dtype()).encode())
+        found.update(str(torch.get_default_dtype()).encode())
         if code.environment:
             found.update(repr(sorted(os.environ.items())).encode("utf-8", "surrogatepass"))
         for namespace, name in code.values:

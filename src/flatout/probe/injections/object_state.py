@@ -1,5 +1,6 @@
 """Objects by what they hold: a digest of it, and in each call a cheap look whether it is still the same."""
 
+import functools
 import hashlib
 import itertools
 import os
@@ -7,7 +8,7 @@ import pickle
 import sys
 import types
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..sites import is_user_file
 
@@ -152,27 +153,54 @@ def array_of(value) -> Any:
 
 def attributes_of(one):
     """An object's attributes by name, those in slots included."""
-    found = dict(getattr(one, "__dict__", ()))
-    for kind in type(one).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            mangled = "_%s%s" % (kind.__name__.lstrip("_"), name) if name[:2] == "__" != name[-2:] else name
-            if mangled not in ("__dict__", "__weakref__") and hasattr(one, mangled):
-                found[mangled] = getattr(one, mangled)
-    return found
+    own = getattr(one, "__dict__", None)
+    slots = _about(type(one)).slots
+    if not slots:
+        return own if own is not None else {}
+    return {**(own or {}), **{name: getattr(one, name) for name in slots if hasattr(one, name)}}
 
 
 def is_of_the_users(kind):
     """True for a class that is neither the standard library's nor an installed package's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file is not None and is_user_file(file)
+    return _about(kind).users
 
 
 def _has_plain_state(one):
     """True for an object whose attributes are all that there is of it; one that says how to pickle itself is more."""
-    if isinstance(one, (type, types.ModuleType)):
-        return False
-    own = [name for kind in type(one).__mro__[:-1] for name in vars(kind)]
-    if not (hasattr(one, "__dict__") or "__slots__" in own):
-        return False
-    return not {"__getstate__", "__reduce__", "__reduce_ex__"} & set(own)
+    about = _about(type(one))
+    return about.plain and (about.slotted or hasattr(one, "__dict__"))
+
+
+class _Class(NamedTuple):
+    """What there is to know of a class.
+
+    Attributes:
+        slots: names of the attributes in slots, as they are looked up.
+        slotted: whether it has ``__slots__``, empty ones included.
+        users: see ``is_of_the_users``.
+        plain: whether it is neither a class of classes or modules nor says how to pickle its objects.
+    """
+
+    slots: "tuple[str, ...]"
+    slotted: bool
+    users: bool
+    plain: bool
+
+
+@functools.lru_cache(maxsize=4096)
+def _about(kind):
+    own = [name for base in kind.__mro__[:-1] for name in vars(base)]
+    slots = []
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            private = name[:2] == "__" and name[-2:] != "__"
+            slots.append("_%s%s" % (base.__name__.lstrip("_"), name) if private else name)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return _Class(
+        slots=tuple(name for name in slots if name not in ("__dict__", "__weakref__")),
+        slotted="__slots__" in own,
+        users=file is not None and is_user_file(file),
+        plain=not issubclass(kind, (type, types.ModuleType))
+        and not {"__getstate__", "__reduce__", "__reduce_ex__"} & set(own),
+    )
