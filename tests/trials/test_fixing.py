@@ -124,6 +124,17 @@ def test_a_change_of_the_training_needs_leave(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("budget", "first"), [("2m", "threads"), ("10m", "compiled")])
+def test_a_compiler_comes_last_where_the_budget_has_no_room_for_its_minutes(
+    tmp_path: Path, budget: str, first: str
+) -> None:
+    remedies = [remedy("compiled", 2.0, "numerics", compile="default"), remedy("threads", 1.5, "numerics", threads=1)]
+    machine = Machine(remedies, {"compile": 1.8, "threads": 1.4})
+    options = Options(allowed=frozenset({"identical", "numerics"}), budget_s=parse_duration(budget))
+    found = fixed(tmp_path, machine, options)
+    assert found.tried[0].remedy == first and {trial.remedy for trial in found.tried} == {"compiled", "threads"}
+
+
 def test_faster_with_other_losses_is_not_kept(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": "diverges"})
     found = fixed(tmp_path, machine)

@@ -119,23 +119,24 @@ class Budget:
         """Update ``run_s`` with the duration of a run."""
         self.run_s = 0.5 * (self.run_s + wall_s)
 
-    def room(self, runs: int) -> bool:
-        """True if this many runs fit."""
-        return self.left_s >= _MARGIN * runs * self.run_s
+    def room(self, runs: int, longer_s: float = 0.0) -> bool:
+        """True if this many runs fit, with this many seconds beyond their usual ones."""
+        return self.left_s >= _MARGIN * runs * self.run_s + longer_s
 
     def room_for_pairs(self, pairs: int) -> bool:
         """True if a trial, which looks for room before each pair, can make this many: those of ``for_pairs``."""
         return self.left_s >= 2 * (pairs - 1 + _MARGIN) * self.run_s
 
-    def room_for_trial(self, runs: int, kept: bool) -> bool:
+    def room_for_trial(self, runs: int, kept: bool, longer_s: float = 0.0) -> bool:
         """True if this many runs of a trial fit, plus the proof after them: two pairs, or one in a small budget.
 
         Args:
             runs: of the trial.
             kept: a remedy was kept before; the trial of the only kept remedy is itself the proof.
+            longer_s: seconds that they take beyond those until now.
         """
         proof = (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0
-        return self.room(runs + proof)
+        return self.room(runs + proof, longer_s)
 
 
 def as_option(seconds: float) -> str:

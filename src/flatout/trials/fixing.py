@@ -12,7 +12,7 @@ from typing import Any
 from flatout.compare.ratio import Ratio
 from flatout.diagnosis import diagnose
 from flatout.errors import FlatoutError, Interrupted
-from flatout.probe.settings import combined
+from flatout.probe.settings import SETTINGS, combined
 from flatout.record import Run
 from flatout.results import Diagnosis, Remedy
 from flatout.trials.backoff import smaller
@@ -154,11 +154,11 @@ class Fixing:
         """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
         diagnosis = look.diagnosis
         while True:
-            remedy = self.choice.next(diagnosis, self.progress.tried, self.progress.settings)
+            remedy = self._next(diagnosis)
             if remedy is None:
                 self.ended = self._nothing_left()
                 return
-            if not self.runs.budget.room_for_trial(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept())):
+            if not self._has_room():
                 self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
@@ -172,6 +172,23 @@ class Fixing:
                 self.log.trial(trial)
             if last is not None and last.run is not None and any(trial.outcome == KEPT for trial in trials):
                 diagnosis = with_found_by_experiments(self._diagnose(last.run), diagnosis)
+
+    def _next(self, diagnosis: Diagnosis) -> Remedy | None:
+        """The eligible remedy with the largest predicted gain; None: there is none.
+
+        What may take minutes until it gains, as a compiler does, comes last where the budget has no room for these.
+        """
+        held = None
+        for remedy in self.choice.eligible(diagnosis, self.progress.tried, self.progress.settings):
+            longer_s = sum(SETTINGS[name].warm_up_s for name in remedy.settings)
+            if not longer_s or self._has_room(longer_s):
+                return remedy
+            held = held or remedy
+        return held
+
+    def _has_room(self, longer_s: float = 0.0) -> bool:
+        """True if the budget has room for a trial, with this many seconds beyond the usual ones."""
+        return self.runs.budget.room_for_trial(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept()), longer_s)
 
     def _nothing_left(self) -> str:
         """Why no remedy is tried any more although there is time."""

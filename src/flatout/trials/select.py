@@ -51,10 +51,6 @@ class Choice:
     locations: SettingLocations | None
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def next(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Remedy | None:
-        """The first that ``eligible`` gives; None: there is none."""
-        return next(self.eligible(diagnosis, tried, kept), None)
-
     def eligible(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Iterator[Remedy]:
         """The untried remedies whose gain a trial can distinguish from noise and that the command can take.
 
