@@ -144,7 +144,8 @@ def test_the_next_command_explains_a_fault_that_fix_cannot_remove_and_reports_a_
     other = Remedy("log_less", "logging", "log", "identical", "low", Gain(1.1, 1.0, 1.2), 0, "", "", {"log_every": 10})
     assert next_command("r1", command, causes, (other,)) == f"flatout explain {causes[0].id}"
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
-    assert "--full" in next_command("r1", command, ())
+    assert " --full -- " in next_command("r1", command, (), ledger=healthy().ledger)
+    assert " --steps 12 -- " in next_command("r1", command, ())  # it may train without end
 
 
 @pytest.mark.parametrize("mechanics", ["local_copy", ""])

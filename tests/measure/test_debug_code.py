@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.build import build_view
-from flatout.measure.debug_code import ASSERTIONS, PROFILER, kind_of
+from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER, kind_of
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
 
@@ -27,7 +27,7 @@ def library(path: str, function: str) -> list[object]:
     [
         ([user("assert torch.isfinite(x).all()")], ASSERTIONS),
         ([library("torch/_tensor.py", "all"), user("assert (x >= 0).all(), x")], ASSERTIONS),
-        ([user("if torch.isnan(loss).any():")], ASSERTIONS),
+        ([user("if torch.isnan(loss).any():")], CHECKS),
         ([library("beartype/_check/checkmake.py", "check"), user("y = self.norm(x)")], ASSERTIONS),
         ([library("torch/autograd/profiler.py", "profile.__exit__"), user("with profile() as prof:")], PROFILER),
         ([library("torch/autograd/profiler_util.py", "EventList.table"), user("print(prof.table())")], PROFILER),

@@ -85,7 +85,9 @@ def next_command(
         return f"flatout report {run_id} --markdown"
     if causes:  # to be removed by hand
         return f"flatout explain {causes[0].id}"
-    return f"flatout profile --full -- {shell_line(command)}"
+    # A training may have no end.
+    longer = "--full" if ledger is not None and ledger.steps.count else "--steps 12"
+    return f"flatout profile {longer} -- {shell_line(command)}"
 
 
 def _unexplained(context: Context) -> str:

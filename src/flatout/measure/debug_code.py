@@ -1,4 +1,4 @@
-"""Code made for debugging, as the stack samples of the training thread show it: assertions, torch's profiler."""
+"""Code made for debugging, as stack samples of the training thread show it: assertions, checks, torch's profiler."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 from flatout.measure.samples import Samples, frames_of, line_of
 from flatout.results import Line
 
-ASSERTIONS, PROFILER = "assertions", "profiler"
-_CHECKS = re.compile(r"^assert\b|\btorch\._assert\w*\(|\b(isfinite|isnan|isinf)\(.*\)\.(any|all)\(")
+ASSERTIONS, CHECKS, PROFILER = "assertions", "checks", "profiler"
+_ASSERTS = re.compile(r"^assert\b|\btorch\._assert\w*\(")
+_CHECKS = re.compile(r"\b(isfinite|isnan|isinf)\(.*\)\.(any|all)\(")
 _CHECKERS = re.compile(r"/(beartype|typeguard|jaxtyping)/")
 _COMPILER = re.compile(r"/torch/_(dynamo|inductor|functorch)/")
 _PROFILER = re.compile(r"/torch/(profiler/|autograd/profiler(_util|_legacy)?\.py$)")
@@ -61,7 +62,8 @@ def kind_of(frames: Sequence[Sequence[Any]]) -> str | None:
     for file, _line, function, source, user in frames:
         path = str(file).replace("\\", "/")
         if user:
-            return ASSERTIONS if _CHECKS.search(str(source).strip()) else None
+            text = str(source).strip()
+            return ASSERTIONS if _ASSERTS.search(text) else CHECKS if _CHECKS.search(text) else None
         if _COMPILER.search(path):  # what it compiles is on the stack, and does not run
             return None
         if _CHECKERS.search(path):

@@ -67,7 +67,10 @@ def _steps(training: Training) -> Steps:
     duration, samples = training.steps.duration_s[chosen], training.steps.samples[chosen]
     if not len(duration):
         return Steps(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    updates = int(training.steps.updates[chosen].sum())
+    updated = training.steps.updates[chosen]
+    updates = int(updated.sum())
+    # The window may end before the optimizer steps that follow its last ones.
+    followed = int(np.flatnonzero(updated)[-1]) + 1 if updates else 0
     window_s = training.window_ns / 1e9
     # The work of the other ranks in the same time: they share this clock.
     begin, finish = training.window_begin_ns, training.window_end_ns
@@ -83,7 +86,7 @@ def _steps(training: Training) -> Steps:
         min_s=float(duration.min()),
         max_s=float(duration.max()),
         rate_sps=float(samples.sum()) / window_s if window_s else 0.0,
-        accumulation=len(duration) / updates if updates else 1.0,
+        accumulation=followed / updates if updates else 1.0,
         processes=1 + len(beside),
         all_rate_sps=every / window_s if window_s and known else 0.0,
     )

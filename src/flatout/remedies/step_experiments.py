@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.measure.debug_code import ASSERTIONS, PROFILER
+from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
 from flatout.predict.step_changes import removed, rethreaded
@@ -41,6 +41,7 @@ def debugging_off(context: Context, cause: Cause) -> Proposal | None:
 
 _CODE = {
     ASSERTIONS: ("check tensors less often", "guard the checks: if step % 100 == 0, or python -O, which drops assert"),
+    CHECKS: ("check tensors less often", "guard the checks: if step % 100 == 0; the loss alone shows most faults"),
     PROFILER: ("profile a few steps only", _HOW["profiler"]),
 }
 

@@ -50,6 +50,9 @@ def render_markdown(diagnosis: Diagnosis) -> str:
 def _ledger(ledger: Ledger | None) -> list[str]:
     if ledger is None:
         return ["## Where the time went", "Not measured, because the record holds no complete training step."]
+    facts = _bullets(f"{name}: {_text(value)}" for name, value in outline.ledger_facts(ledger))
+    if ledger.window_s <= 0:
+        return ["## Where the time went", *map(_text, ledger.notes), facts]
     rows = []
     for row in outline.ledger_rows(ledger):
         # Leading blanks are dropped in a cell: the tree needs entities.
@@ -67,7 +70,7 @@ def _ledger(ledger: Ledger | None) -> list[str]:
         f"Training window: {counted(ledger.steps.count, 'step')} in {duration(ledger.window_s)}.",
         _table(["account", "share", "time", ""], rows, "lrrl"),
         *map(_text, ledger.notes),
-        _bullets(f"{name}: {_text(value)}" for name, value in outline.ledger_facts(ledger)),
+        facts,
     ]
     header, epochs = outline.epoch_table(ledger)
     if epochs:
@@ -81,7 +84,7 @@ def _causes(diagnosis: Diagnosis) -> list[str]:
     shown, hidden = outline.open_and_hidden(diagnosis)
     blocks = ["## What holds it back"]
     if not diagnosis.causes:
-        return [*blocks, "No cause was found."]
+        return [*blocks, outline.no_cause(diagnosis)]
     for rank, cause in enumerate(shown, start=1):
         head = f"### {rank}. {_text(cause.title)}: {percent(cause.share)} of the training window"
         blocks += [head, f"{_code(cause.id)}, {outline.confidence_in_words(cause)}"]

@@ -116,9 +116,19 @@ def _place(line: Line) -> str:
     return f"{line.file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line.line}"
 
 
+def no_cause(diagnosis: Diagnosis) -> str:
+    """What is said in place of causes."""
+    if diagnosis.ledger is None or diagnosis.ledger.window_s <= 0:
+        return "Not known, because no step was measured."
+    return "No cause was found."
+
+
 def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
     """Name and state the distribution of the steps, the throughput, and what lies outside the training window."""
-    steps = ledger.steps
+    return [*(_step_facts(ledger.steps) if ledger.steps.count else ()), *_outside_facts(ledger)]
+
+
+def _step_facts(steps: Steps) -> list[tuple[str, str]]:
     spread = (
         f"median {duration(steps.median_s)}, 95th percentile {duration(steps.p95_s)}, "
         f"range {duration(steps.min_s)} to {duration(steps.max_s)}"
@@ -130,6 +140,10 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
         facts.append(("throughput", "not measured, because no batch size was seen"))
     if steps.accumulation > 1:
         facts.append(("accumulation", f"{steps.accumulation:.3g} batches make one optimizer step"))
+    return facts
+
+
+def _outside_facts(ledger: Ledger) -> list[tuple[str, str]]:
     parts = [one for one in ledger.startup if one.share >= 0.01]
     named = [f"{one.label} {duration(one.seconds)}" for one in parts]
     rest_s = ledger.startup_s - sum(one.seconds for one in parts)
@@ -137,7 +151,6 @@ def ledger_facts(ledger: Ledger) -> list[tuple[str, str]]:
         named.append(f"other {duration(rest_s)}")
     detail = f": {', '.join(named)}" if named else ""
     return [
-        *facts,
         ("start-up", f"{duration(ledger.startup_s)} to the end of the first step{detail}"),
         ("ending", f"{duration(ledger.ending_s)} after the training window"),
     ]

@@ -79,12 +79,13 @@ def _ledger(page: Page, diagnosis: Diagnosis) -> None:
         page.heading("Where the time went")
         page.paragraph("Not measured, because the record holds no complete training step.")
         return
-    page.heading(
-        "Where the time went",
-        f"training window: {counted(ledger.steps.count, 'step')} in {duration(ledger.window_s)}",
-    )
-    page.blank()
-    _tree(page, ledger)
+    if ledger.window_s > 0:
+        window = f"training window: {counted(ledger.steps.count, 'step')} in {duration(ledger.window_s)}"
+        page.heading("Where the time went", window)
+        page.blank()
+        _tree(page, ledger)
+    else:
+        page.heading("Where the time went")
     for note in ledger.notes:
         page.paragraph(note, style=DIM)
     page.blank()
@@ -152,7 +153,7 @@ def _causes(page: Page, diagnosis: Diagnosis) -> None:
     shown, hidden = outline.open_and_hidden(diagnosis)
     page.heading("What holds it back", "share of the training window" if diagnosis.causes else "")
     if not diagnosis.causes:
-        page.paragraph("No cause was found.")
+        page.paragraph(outline.no_cause(diagnosis))
     for rank, cause in enumerate(shown, start=1):
         page.blank()
         mark = f"{rank}. "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import place
-from flatout.measure.debug_code import ASSERTIONS, PROFILER
+from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER
 from flatout.measure.experiments import DEBUGGING, Tried
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
@@ -18,7 +18,11 @@ from flatout.units import counted, duration, of_cores, percent
 _NEIGHBOURS_CORES = 0.25
 
 
-_CODE = {ASSERTIONS: "assertions in the training code", PROFILER: "torch's profiler"}
+_CODE = {
+    ASSERTIONS: "assertions in the training code",
+    CHECKS: "checks of tensors for NaN or infinite values",
+    PROFILER: "torch's profiler",
+}
 
 
 def _is_debugged(context: Context, found: Cause) -> str:
@@ -26,7 +30,7 @@ def _is_debugged(context: Context, found: Cause) -> str:
     met = without_debug_code(context)
     if met is not None and context.model.recovered(met[1]) >= found.share:
         text = f"{_CODE[met[0]]} ({place(run.debug_code[met[0]].line)})"
-        verb = "take" if met[0] == ASSERTIONS else "takes"
+        verb = "takes" if met[0] == PROFILER else "take"
     else:
         text, verb = run.experiments.setting_with_line(next(iter(run.experiments.costly_settings()))), "takes"
     return f"{text[:1].upper()}{text[1:]} {verb} {percent(found.share)} of the time."

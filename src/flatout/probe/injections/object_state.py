@@ -1,6 +1,5 @@
 """Objects by what they hold: a digest of it, and in each call a cheap look whether it is still the same."""
 
-import functools
 import hashlib
 import itertools
 import os
@@ -187,8 +186,17 @@ class _Class(NamedTuple):
     plain: bool
 
 
-@functools.lru_cache(maxsize=4096)
+_ABOUT: "dict[type, _Class]" = {}
+
+
 def _about(kind):
+    found = _ABOUT.get(kind)
+    if found is None:
+        found = _ABOUT[kind] = _look_up(kind)
+    return found
+
+
+def _look_up(kind):
     own = [name for base in kind.__mro__[:-1] for name in vars(base)]
     slots = []
     for base in kind.__mro__:
