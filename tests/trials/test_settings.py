@@ -26,16 +26,18 @@ def test_the_command_reads_back_as_the_same_settings() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("workers=4", "write NAME=VALUE, with NAME one of num_workers"),
-        ("num_workers", "write NAME=VALUE"),
+        ("foo=4", "there is no setting 'foo'; `flatout apply --list` lists the settings"),
+        ("num_workers", "write NAME=VALUE, such as num_workers=4"),
         ("num_workers=many", "is a whole number, 0 to 4,096"),
         ("num_workers=2.5", "is a whole number, 0 to 4,096"),
         ("lr_factor=fast", "is a number, above 0"),
         ("lr_factor=inf", "cannot be inf"),
         ("sample_cache_bytes=99999999999999999999999", "cannot be 99999999999999999999999"),
         ("debugging_off=anomaly_mode,foo", "'foo' is none of anomaly_mode, tracemalloc"),
-        ("read_from=/data", "write read_from=REAL=COPY, read below one folder"),
-        ("read_through=/data=/ssd:much", "write read_through=REAL=CACHE:BYTES, keep what is read"),
+        ("read_from=/data", "write read_from=REAL=COPY (read below one folder"),
+        ("read_from=nowhere=/tmp", "'nowhere' is no folder; write read_from=REAL=COPY"),
+        ("read_through=nowhere=/tmp:5", "'nowhere' is no folder; write read_through=REAL=CACHE:BYTES"),
+        ("read_through=/data=/ssd:much", "write read_through=REAL=CACHE:BYTES (keep what is read"),
         ("autocast=bf16,fp16", "'bf16,fp16' is none of bf16, fp16"),
         ("num_workers=-1", "cannot be -1"),
         ("batch_size=0", "cannot be 0"),
@@ -55,13 +57,20 @@ def test_only_what_can_be_injected_is_listed_and_read() -> None:
     lines = list_settings()
     assert lines[0] == "num_workers         int    worker processes of the training's DataLoader"
     assert not any("validation_factor" in line for line in lines)
-    with pytest.raises(UsageError, match="write NAME=VALUE"):
+    with pytest.raises(UsageError, match="no setting 'validation_factor'"):
         read_settings(["validation_factor=2"])
 
 
 def test_a_misspelt_setting_is_answered_with_the_one_that_was_meant() -> None:
-    with pytest.raises(UsageError, match=r"no setting num_worker; did you mean num_workers\?$"):
+    with pytest.raises(UsageError, match=r"no setting 'num_worker'; did you mean num_workers\?$"):
         read_settings(["num_worker=4"])
+
+
+def test_a_setting_that_is_given_twice_takes_several_values_or_one() -> None:
+    assert read_settings(["memoize=a.py:f", "memoize=b.py:g"]) == {"memoize": "a.py:f,b.py:g"}
+    assert read_settings(["num_workers=2", "num_workers=2"]) == {"num_workers": 2}
+    with pytest.raises(UsageError, match="--set num_workers is given twice, as 2 and as 4: give it once"):
+        read_settings(["num_workers=2", "num_workers=4"])
 
 
 def test_settings_that_take_several_values_get_those_of_all() -> None:

@@ -236,7 +236,7 @@ SETTINGS: "dict[str, Setting]" = {
     "metrics_unsynced": Setting(bool, "do not wait until the disk has metric files (fsync)", "writing", live=True),
     "call_every": Setting(
         str,
-        "FILE:FUNCTION:N,...: run a function that only reports in every n-th step that calls it",
+        "FILE:FUNCTION:N,...: run a function that only reports in every N-th step that calls it, N from 1",
         "throttled_calls",
         several=True,
         exact=True,

@@ -131,7 +131,7 @@ def threads(context: Context, cause: Cause) -> Proposal | None:
     if best is None:
         return _as_cores_are_left(context, cause)
     count, one = best
-    crowded = ", while other processes used the cores" if cause.id == "crowded_machine" else ""
+    crowded = ", while other processes used the cores: without them less is gained" * (cause.id == "crowded_machine")
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
         change=rethreaded(context, one.gain),

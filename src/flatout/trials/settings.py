@@ -8,12 +8,15 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from flatout.errors import UsageError
-from flatout.probe.settings import MOST, SETTINGS, Setting
+from flatout.probe.settings import MOST, SETTINGS, Setting, combined
 
 _WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_OF_FOLDERS = ("read_from", "read_through")  # their values begin with one
+_LISTED = "`flatout apply --list` lists the settings"
 _INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.injector}
 
 
@@ -36,19 +39,22 @@ def read_settings(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``name=value`` pairs.
 
     Raises:
-        UsageError: an unknown name, or a value of the wrong type.
+        UsageError: an unknown name, a value of the wrong type, or two values where a setting takes one.
     """
     found: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
-        near = (
-            difflib.get_close_matches(name, _INJECTED, n=1, cutoff=0.8) if separator and name not in _INJECTED else []
-        )
-        if near:
-            raise UsageError(f"--set {text!r}: there is no setting {name}; did you mean {near[0]}?")
-        if not separator or name not in _INJECTED:
-            raise UsageError(f"--set {text!r}: write NAME=VALUE, with NAME one of {', '.join(_INJECTED)}")
-        found[name] = _value(name, value)
+        if not separator:
+            raise UsageError(f"--set {text!r}: write NAME=VALUE, such as num_workers=4; {_LISTED}")
+        if name not in _INJECTED:
+            near = difflib.get_close_matches(name, _INJECTED, n=1, cutoff=0.8)
+            raise UsageError(
+                f"--set {text!r}: there is no setting {name!r}; {f'did you mean {near[0]}?' if near else _LISTED}"
+            )
+        read = _value(name, value)
+        if not SETTINGS[name].several and found.get(name, read) != read:
+            raise UsageError(f"--set {name} is given twice, as {_written(found[name])} and as {value}: give it once")
+        found = combined(found, {name: read})
     return found
 
 
@@ -61,9 +67,11 @@ def _value(name: str, text: str) -> Any:
     parts = text.split(",") if setting.several else [text]
     if unknown := [part for part in parts if setting.choices and part not in setting.choices]:
         raise UsageError(f"--set {name}={text}: {unknown[0]!r} is none of {', '.join(setting.choices)}")
+    form, _, what = setting.help.partition(": ")
     if setting.form and not re.fullmatch(setting.form, text):
-        form, _, what = setting.help.partition(": ")
-        raise UsageError(f"--set {name}={text}: write {name}={form}, {what}")
+        raise UsageError(f"--set {name}={text}: write {name}={form} ({what})")
+    if name in _OF_FOLDERS and not Path(folder := text.partition("=")[0]).is_dir():
+        raise UsageError(f"--set {name}={text}: {folder!r} is no folder; write {name}={form}")
     try:
         value = _whole(text) if setting.type is int else setting.type(text)
     except ValueError:
