@@ -157,3 +157,15 @@ def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
         storage_latency(Context.of(remote(cpu=0.100, blocked=0.100, cpu_groups={"network": 0.9, "decode": 0.1})))
     )
     assert busy.share > idle.share
+
+
+@pytest.mark.parametrize(("package", "first"), [("pandas", "read_amplification"), ("PIL", "cpu_decode")])
+def test_parsing_a_table_for_one_of_its_rows_is_amplification_and_decoding_a_picture_is_not(
+    package: str, first: str
+) -> None:
+    view = saturated(
+        blocked_groups={}, cpu_groups={"decode": 1.0}, packages={"decode": package}, bytes_read_per_sample=2.4e6,
+        batch_bytes=SAMPLES * 100,
+    )  # fmt: skip
+    found = judge(Context.of(view))[0]
+    assert next(cause.id for cause in found if cause.id in ("read_amplification", "cpu_decode")) == first

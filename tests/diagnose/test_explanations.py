@@ -43,5 +43,5 @@ def test_an_unknown_cause_names_the_nearest() -> None:
 
 def test_settings_and_remedies_get_a_line() -> None:
     shown = {name: CliRunner().invoke(app, ["explain", name]).output for name in ("call_every", "trim_padding")}
-    assert "A setting of `flatout apply`" in shown["call_every"] and "in every n-th step" in shown["call_every"]
+    assert "A setting of `flatout apply`" in shown["call_every"] and "in every N-th step" in shown["call_every"]
     assert "A remedy of class identical" in CliRunner().invoke(app, ["explain", "samples_memoized"]).output

@@ -16,6 +16,7 @@ from flatout.predict.rate_model import RateModel
 
 # Groups of ``FunctionShares``.
 DECODE_GROUPS = ("decode", "decompress")
+TABLE_PACKAGES = ("pandas", "pyarrow")  # whose readers ``probe.injections.parsed_tables`` answers
 LOOKUP_GROUPS = ("lookup",)
 TOKENISE_GROUPS = ("tokenise",)
 READ_GROUPS = ("read",)
@@ -130,10 +131,12 @@ def reading_less(loader: LoaderStats, needless: float) -> Change:
 def unpacking_groups(loader: LoaderStats) -> tuple[str, ...]:
     """Groups whose computing grows with the bytes read.
 
-    Decoding only where a library's own threads do it (tables), or where libraries were seen to read whole arrays.
+    Decoding only where tables are parsed, which a library's own threads may do, or where libraries were seen to read
+    whole arrays.
     """
     whole = (unpacked_ratio(loader) or 0.0) > 1.0
-    return (*UNPACKING_GROUPS, "decode") if whole or helped(loader) else UNPACKING_GROUPS
+    parsed = loader.functions.packages.get("decode") in TABLE_PACKAGES
+    return (*UNPACKING_GROUPS, "decode") if whole or parsed or helped(loader) else UNPACKING_GROUPS
 
 
 def unpacked_ratio(loader: LoaderStats) -> float | None:

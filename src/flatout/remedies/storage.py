@@ -10,6 +10,7 @@ from flatout.measure.loader_stats import LoaderStats, Seconds
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
+    TABLE_PACKAGES,
     UNPACKING_GROUPS,
     collate_share,
     group_share,
@@ -137,8 +138,6 @@ def cache_files(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-# Whose readers ``probe.injections.parsed_tables`` answers.
-TABLE_PACKAGES = ("pandas", "pyarrow")
 # Readers of whole arrays that ``probe.injections.mapped`` answers with a map, if the file holds them as they are.
 _MAPPED = ("numpy", "tifffile", "h5py")
 _UNPACKED = 0.9  # of the arrays' bytes: fewer are read where they are packed
@@ -220,8 +219,8 @@ def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
         change=without(_left_out(needless)),
         least=without(0.5 * _left_out(needless)),
         most=without(1.0),
-        how="write the file anew with small row groups (row_group_size=...), then ParquetFile(path).read_row_group(n); "
-        "or its columns as .npy files that are mapped"
+        how="its columns as .npy files that are mapped: numpy.load(path, mmap_mode='r')[n]; or Parquet with small row "
+        "groups (row_group_size=...) and ParquetFile(path).read_row_group(n)"
         if loader.functions.packages.get("decode") in TABLE_PACKAGES
         else "numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
         basis="measured bytes read against bytes used; a chunk is taken to hold twice what its sample takes",

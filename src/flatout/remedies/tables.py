@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import DECODE_GROUPS, reads_again, without_groups
+from flatout.predict.fetch_changes import DECODE_GROUPS, TABLE_PACKAGES, reads_again, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
-from flatout.remedies.storage import TABLE_PACKAGES
 from flatout.results import Cause
 from flatout.units import size
 
@@ -36,6 +35,6 @@ def tables_once(context: Context, cause: Cause) -> Proposal | None:
         how=f"read the table in Dataset.__init__ ({package}), and take rows of its columns, as arrays, in __getitem__",
         settings={"table_cache_bytes": room},
         basis="measured share of parsing, from the second reading of a file on; assumes that a copy of the table takes "
-        f"a twentieth of it, at worst two fifths; each process that reads may keep {size(room)}",
+        f"a twentieth of it, at worst two fifths; each process keeps the tables that it reads, up to {size(room)}",
         memory_bytes=None,
     )
