@@ -36,13 +36,14 @@ class ReachedCode:
         unknown: why it is not known what it reads, as text; empty: it is known.
     """
 
-    def __init__(self, function, owner=None, held=()):
+    def __init__(self, function, owner=None, held=None):
         """Follow a function.
 
         Args:
             function: the first one.
             owner: class of the object whose method it is; None: it is no method.
-            held: other values whose methods it may call, as those of the object's attributes.
+            held: other values whose methods it may call, as those of the object's attributes; None: methods of other
+                objects are not followed, global ones among them.
         """
         self.attributes: Any = set()
         self.methods: Any = set()
@@ -57,7 +58,8 @@ class ReachedCode:
         self.environment, self.unknown = False, ""
         self._pending: Any = []
         self._add(function)
-        for value in held:
+        self._follows_objects = held is not None
+        for value in held or ():
             self._has(value)
         while self._pending and len(self._seen) < _MOST:
             self._follow(self._pending.pop())
@@ -166,6 +168,8 @@ class ReachedCode:
         """The code has a value: it may call it, or methods of objects in it."""
         if isinstance(value, FunctionType):
             self._add(value)
+        elif not self._follows_objects:
+            return
         elif depth < _DEEPEST and isinstance(value, (list, tuple, dict)):
             for part in itertools.islice(value.values() if isinstance(value, dict) else value, _MOST_HELD):
                 self._has(part, depth + 1)
