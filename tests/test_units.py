@@ -154,7 +154,7 @@ def test_parse_duration_reads_units_and_sums(text: str, seconds: float) -> None:
         ("", "not understood"),
         ("soon", "not understood"),
         ("1h30", "not understood"),
-        ("-5s", "not understood"),
+        ("-5s", "is below 0"),
         ("2ep", 'the unit "ep"'),
         ("0s", "more than 0"),
     ],

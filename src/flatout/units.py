@@ -261,6 +261,8 @@ def _parse_sum(text: str, option: str, units: dict[str, float] | dict[str, int],
         total += float(number) * units[unit.lower()]
         position = match.end()
     if position == 0 or position < len(text):
+        if text.strip().startswith("-"):
+            raise UsageError(f'{option}: "{text}" is below 0; it must be more than 0; write {examples}')
         try:
             float(text)
         except ValueError:

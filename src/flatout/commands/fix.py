@@ -189,9 +189,11 @@ def _staged(text: str | None) -> str | None:
     if text is None:
         return None
     real, _, copy = text.partition("=")
+    if not real or not copy:
+        raise UsageError(f"--staged {text!r}: write REAL=COPY, the folder of the data and that of the copy")
     for folder in (real, copy):
-        if not folder or not Path(folder).is_dir():
-            raise UsageError(f"--staged {text!r}: write REAL=COPY; {folder!r} is no folder")
+        if not Path(folder).is_dir():
+            raise UsageError(f"--staged {text!r}: {folder!r} is no folder; write REAL=COPY")
     return f"{Path(real).absolute()}={Path(copy).absolute()}"
 
 

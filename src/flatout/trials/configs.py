@@ -55,7 +55,9 @@ def read_config(path: Path) -> Config:
         require("config")
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"--config {path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"--config {path}: cannot be read ({error})") from None
     tree = _parse(path, text)
     if not isinstance(tree, Mapping):

@@ -88,8 +88,10 @@ def find_locations(command: Sequence[str], config: Path | None, given: Sequence[
     for text in given:
         name, _, location = text.partition("=")
         if name not in SETTINGS or not location:
+            unknown = f"there is no setting {name!r}; " if location else ""
             raise UsageError(
-                f"--setting {text!r}: write SETTING=KEY or SETTING=--option, with SETTING from `flatout apply --list`"
+                f"--setting {text!r}: {unknown}write SETTING=KEY or SETTING=--option, with SETTING from "
+                "`flatout apply --list`"
             )
         if location.startswith("-"):
             _option(command, location)
