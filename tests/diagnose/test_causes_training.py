@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.host import checkpoint, main_process_work, validating, writing_logs
+from flatout.diagnose.ranking import judge
+from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.ranks import Ranks
 from flatout.predict.context import Context
-from flatout.results import Cause, NotMeasured
+from flatout.remedies import propose
+from flatout.results import Cause, NotMeasured, Remedy
 from tests.diagnose.views import COMPUTE, LINE, healthy, starved
 
 
 def found(answer: Cause | NotMeasured | None) -> Cause:
     assert isinstance(answer, Cause), answer
     return answer
+
+
+def less_often(view: MeasuredRun, cause: str) -> Remedy:
+    """The remedy that does what holds the training up half as often."""
+    context = Context.of(view)
+    offered, _ = propose(context, judge(context)[0])
+    return next(one for one in offered if one.cause == cause and "half as often" in one.title)
 
 
 def test_code_between_the_phases_is_named_with_its_hottest_line() -> None:
@@ -50,6 +61,20 @@ def test_frequent_validation_is_named() -> None:
     cause = found(validating(Context.of(replace(healthy(gaps={"validation": 2.0}), validations=2))))
     assert cause.share == pytest.approx(0.5, abs=0.02)
     assert "2 passes" in cause.evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("account", "times", "judged"),
+    [("validation", "validations", validating), ("checkpoint", "checkpoints", checkpoint)],
+)
+def test_what_was_seen_once_may_come_no_more(account: str, times: str, judged: Any) -> None:
+    view = replace(healthy(gaps={account: 2.0}), **{times: 1})
+    cause = found(judged(Context.of(view)))
+    assert cause.confidence == 0.5 and "seen once: how often it comes" in cause.evidence[1].text
+    usual = replace(view, **{times: 2})
+    assert found(judged(Context.of(usual))).confidence == 0.9
+    rare_gain, usual_gain = (less_often(one, account).gain for one in (view, usual))
+    assert rare_gain.low <= 1.0 < usual_gain.low and rare_gain.predicted == usual_gain.predicted
 
 
 def test_usual_validation_is_no_fault() -> None:

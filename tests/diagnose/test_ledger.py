@@ -250,6 +250,13 @@ def test_accumulation_counts_batches_an_optimizer_step_without_clipping(tmp_path
     assert ledger.account("optimizer").seconds == pytest.approx(0.09)
 
 
+def test_a_window_that_ends_before_an_optimizer_step_makes_no_accumulation(tmp_path):
+    run, main = plain(tmp_path, 3, forward_s=0.1, backward_s=0.1, optimizer_s=0.1)
+    main.step(1, forward_s=0.1, backward_s=0.1, optimizer_s=None)
+    ledger = written(run)
+    assert ledger.steps.count == 3 and ledger.steps.accumulation == 1.0
+
+
 def test_without_forward_events_the_time_before_backward_is_taken_for_it(tmp_path):
     run, main = plain(tmp_path, 1, forward_s=None, backward_s=0.1)
     for _ in range(2):

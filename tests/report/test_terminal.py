@@ -209,6 +209,17 @@ def test_a_run_without_steps_says_so_and_shows_the_problem() -> None:
     assert any("FileNotFoundError" in line for line in lines)
 
 
+def test_a_window_without_steps_is_no_table_of_zeros() -> None:
+    healthy = diagnoses.healthy()
+    assert healthy.ledger is not None
+    steps = dataclasses.replace(healthy.ledger.steps, count=0, median_s=0.0)
+    ledger = dataclasses.replace(healthy.ledger, window_s=0.0, accounts=(), unaccounted_s=0.0, epochs=(), steps=steps)
+    empty = dataclasses.replace(healthy, ledger=ledger, causes=(), remedies=())
+    for text in ("\n".join(lines_of(empty)), render_markdown(empty)):
+        assert "Not known, because no step was measured." in text and "start-up" in text
+        assert "No cause" not in text and "median" not in text and "unaccounted" not in text
+
+
 def test_a_run_id_is_never_shortened() -> None:
     assert any("20261121-030000-77aa" in line and "…" not in line for line in lines_of(diagnoses.partly_measured()))
 
