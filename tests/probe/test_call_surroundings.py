@@ -49,6 +49,8 @@ class Scaling:
 LEVEL, SETTINGS, SCALE = Level(), Settings(), Scaling()
 LEVEL.value = 1
 
+PART = functools.partial(lambda factor, value: factor * value + EPOCH, 2)
+
 @functools.lru_cache(maxsize=None)
 def cached():
     return EPOCH
@@ -67,6 +69,7 @@ class Samples(Named):
     def of_a_step(self, index): return [step(index) for step in self.steps]
     def of_getattr(self, index): return self.epoch
     def of_cache(self, index): return cached()
+    def of_partial(self, index): return PART(index)
     def of_environment(self, index): return os.environ.get("LEVEL")
     def of_getenv(self, index): return getenv("LEVEL")
     def of_dtype(self, index): return torch.get_default_dtype()
@@ -83,6 +86,9 @@ class Samples(Named):
     def by_new_import(self, index):
         import nowhere
         return nowhere
+    def by_library(self, index):
+        import this
+        return this
     def by_model(self, index): self.model.eval(); return index
 """
 BESIDE = "DEPTH = 1\ndef value():\n    return DEPTH\n"
@@ -117,6 +123,7 @@ def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         ("of_a_step", "samples.steps[0].strength = 3"),
         ("of_getattr", "reading.EPOCH = 3"),
         ("of_cache", "reading.EPOCH = 3"),
+        ("of_partial", "reading.EPOCH = 3"),
         ("of_environment", "os.environ['LEVEL'] = '3'"),
         ("of_getenv", "os.environ['LEVEL'] = '3'"),
         ("of_dtype", "torch.set_default_dtype(torch.float64)"),
@@ -145,6 +152,7 @@ def test_a_change_is_seen(space: dict[str, Any], monkeypatch: pytest.MonkeyPatch
         ("by_modules", "it uses sys.modules"),
         ("by_size", "it uses st_size"),
         ("by_new_import", "it imports nowhere, which was not imported before"),
+        ("by_library", ""),
         ("by_model", ""),  # a method of that name is another thing
     ],
 )

@@ -1,5 +1,6 @@
 """Objects by what they hold: a digest of it, and in each call a cheap look whether it is still the same."""
 
+import functools
 import hashlib
 import itertools
 import os
@@ -113,6 +114,8 @@ def add_part(made, one: Any, depth=0, parents=()):
             add_part(made, item, depth + 1, (*parents, one))
     elif isinstance(one, types.FunctionType):
         add_function(made, one, (*parents, one))
+    elif isinstance(one, functools.partial):
+        add_part(made, (one.func, one.args, one.keywords), depth, (*parents, one))
     elif type(one).__name__ in _WITHOUT_DATA:
         made.update(type(one).__name__.encode())
     elif depth < _DEEPEST and _has_plain_state(one):

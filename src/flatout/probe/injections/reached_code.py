@@ -1,10 +1,14 @@
 """The user's code that a function reaches by name: functions of its modules, and methods of objects that it has."""
 
 import dis
+import functools
+import importlib.util
 import itertools
 import sys
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+
+import torch
 
 from ..sites import is_user_file
 from .object_state import attributes_of, is_of_the_users
@@ -19,6 +23,7 @@ _ENVIRONMENT = {"environ", "environb", "getenv", "getenvb"}
 # Methods that are called without their names; of its own object, a function that is called looks for these only.
 _OF_ATTRIBUTES = {"__getattr__", "__getattribute__"}
 _IMPLICIT = _OF_ATTRIBUTES | {"__call__", "__getitem__", "__len__", "__iter__", "__next__", "__contains__", "forward"}
+_WITH_STATE = (torch.nn.Module, functools.partial)  # of the callable objects of libraries
 _FLAGGED = sys.version_info >= (3, 12)  # a bit of LOAD_ATTR says that the attribute is called
 
 
@@ -132,10 +137,10 @@ class ReachedCode:
     def _import(self, name, package):
         """A module that is imported inside a function."""
         module = sys.modules.get("%s.%s" % (package, name)) or sys.modules.get(name)
-        if module is None:
-            self.unknown = self.unknown or "it imports %s, which was not imported before" % (name or "what lies beside")
-        elif _is_users(module):
+        if module is not None and _is_users(module):
             self._modules.append(module)
+        elif module is None and not _is_librarys(name):
+            self.unknown = self.unknown or "it imports %s, which was not imported before" % (name or "what lies beside")
 
     def _follow_objects(self):
         """By the names that the code uses: methods and properties of its objects, and what modules have."""
@@ -180,22 +185,33 @@ class ReachedCode:
 
     def _meet(self, namespace, name):
         value = namespace.get(name)
-        wrapped = getattr(value, "__wrapped__", None)  # as functools.lru_cache has it
-        if isinstance(value, FunctionType) or isinstance(wrapped, FunctionType):
-            self._add(value if isinstance(value, FunctionType) else wrapped)
+        inner = _inner(value)
+        if isinstance(value, FunctionType):
+            self._add(value)
         elif name in namespace and not isinstance(value, (type, ModuleType)):
-            self._has(value)
-            if not callable(value) or is_of_the_users(type(value)) or _is_network(value):
+            self._has(value if inner is None else inner)
+            if not callable(value) or is_of_the_users(type(value)) or isinstance(value, _WITH_STATE):
                 self._values[id(namespace), name] = (namespace, name)
+
+
+def _inner(value):
+    """The function that ``functools`` has put something around; None: it has not."""
+    if isinstance(value, functools.partial):
+        return value.func
+    return getattr(value, "__wrapped__", None) if type(value).__module__ == "functools" else None
 
 
 def _is_users(module):
     return is_user_file(getattr(module, "__file__", None) or "<none>")
 
 
-def _is_network(value):
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+def _is_librarys(name):
+    """True for a module that is not imported yet, and not the user's."""
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0]) if name else None
+    except (ImportError, ValueError):
+        return False
+    return spec is not None and not is_user_file(spec.origin or "<none>")
 
 
 def _nested(code):
