@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-names = "report hook average evaluate keep noise own_pass made normal dropped graph listed streamed"
+names = "report hook average update add_up evaluate keep noise own_pass made normal dropped graph listed streamed"
 calls = dict.fromkeys(names.split(), 0)
 
 class Journal:
@@ -86,13 +86,27 @@ def around():
         return value
     return made
 
+class Average:
+    def __init__(self):
+        self.shadow = {"weight": np.zeros((64, 64))}
+
+    def update(self, model):
+        calls["update"] += 1
+        self.shadow["weight"] = 0.9 * self.shadow["weight"] + 0.1 * model[0].weight.detach().numpy().sum()
+
+totals = np.zeros(4096)
+
+def add_up(model):
+    calls["add_up"] += 1
+    totals[:] += float(model[0].weight.detach().sum())
+
 seen, kept, reported = {}, [], []
 model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(), nn.ReLU(), nn.Linear(64, 1))
 for name, part in model.named_modules():
     if isinstance(part, nn.Linear):
         part.register_forward_hook(Monitor().make(name))
 model[0].weight.data = model[0].weight.data.t().contiguous().t()  # as lies a weight in channels_last
-shadow, journal, made = copy.deepcopy(model), Journal(), around()
+shadow, journal, made, averaged = copy.deepcopy(model), Journal(), around(), Average()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(TensorDataset(torch.randn(64, 16)), 16, shuffle=True)
 losses = []
@@ -106,12 +120,13 @@ for step in range(1, 42):
     optimizer.step()
     losses.append(loss.item())
     reported.append(journal.report(loss.item(), scale=2.0)["loss"])
-    average(model, shadow), keep(output), noise(), made(step)
+    average(model, shadow), keep(output), noise(), made(step), averaged.update(model), add_up(model)
     normal(), dropped(), graph(output), listed(), list(streamed())
     if step % 5 == 0:
         evaluate(model, loader)
     del kept[:-1]
-print(json.dumps({"calls": calls, "losses": losses, "reported": reported, "average": shadow[0].weight.sum().item()}))
+print(json.dumps({"calls": calls, "losses": losses, "reported": reported, "average": shadow[0].weight.sum().item(),
+    "arrays": averaged.shadow["weight"].sum() + totals.sum()}))
 """
 
 
@@ -161,6 +176,8 @@ def test_what_a_call_returned_is_returned_again(script: Path, plain: dict[str, A
     [
         ("average", "it calls add_()"),
         ("keep", "it keeps tensors"),
+        ("Average.update", "it changes arrays"),
+        ("add_up", "it changes arrays"),
         ("noise", "it draws random numbers of Python or NumPy"),
         ("normal", "it draws random numbers of Python or NumPy"),
         ("dropped", "it draws random numbers"),

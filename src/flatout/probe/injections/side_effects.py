@@ -1,17 +1,20 @@
-"""What a call of a function leaves behind that a training could depend on: tensors, gradients, random numbers."""
+"""What a call leaves behind that a training could depend on: tensors, arrays, gradients, random numbers."""
 
 import collections.abc
 import gc
+import itertools
 import random
 import sys
 from typing import Any
 
 import torch
 
+from .object_state import attributes_of, is_of_the_users
 from .reached_code import ReachedCode
 
 FEW = 1024  # elements: statistics for a report, not weights
-_LOOKED_AT = 8  # elements of a tensor that are compared
+_LOOKED_AT = 8  # elements of a tensor or an array that are compared
+_MOST_HELD = 1024  # parts of a container
 _COPIED = 1 << 16
 _KINDS = (torch.Tensor, torch.nn.Parameter, torch.optim.Optimizer, torch.utils.data.DataLoader, torch.nn.Module)
 # Methods that change a model or an optimizer, besides those in place, whose names end in "_"; and what is assigned to.
@@ -21,9 +24,17 @@ _MOST_DRAWS = 4  # numbers drawn at random; each new iterator of a DataLoader dr
 
 
 class SideEffects:
-    """The tensors that there are before a call."""
+    """The tensors that there are before a call, and the arrays that it can reach.
 
-    def __init__(self):
+    Args:
+        function: that is called.
+        args: by position, the object whose method it is among them.
+        kwargs: by name.
+    """
+
+    def __init__(self, function, args, kwargs):
+        self._reached = (args, kwargs, *_surroundings(function))
+        self._arrays = _arrays(self._reached)
         tracked = _Tracked()
         self._parameters, self._optimizers, self._loaders = tracked.parameters, tracked.optimizers, tracked.loaders
         self._gradients = [parameter.grad for parameter in self._parameters]  # objects from here on, as the others are
@@ -45,6 +56,8 @@ class SideEffects:
             return "it returns an iterator"
         if hasattr(type(result), "__enter__") and not isinstance(result, torch.Tensor):
             return "it returns a context manager"
+        if _arrays(self._reached) != self._arrays:
+            return "it changes arrays"
         known = {*map(id, returned), *self._before}
         if sum(tensor.numel() for tensor in _Tracked().tensors if id(tensor) not in known) > FEW:
             return "it keeps tensors"
@@ -54,7 +67,7 @@ class SideEffects:
             return "it changes tensors"
         if self._learning != self._state_of_learning():
             return "it changes gradients, the optimizer, or a random generator"
-        self._before, self._seen = {}, []
+        self._before, self._seen, self._reached = {}, [], ()
         self._parameters = self._optimizers = self._loaders = self._gradients = []
         return None
 
@@ -112,6 +125,40 @@ def _looked_at(tensor):
             return repr(flat[:: flat.numel() // _LOOKED_AT + 1].tolist())
     except (RuntimeError, NotImplementedError, TypeError):  # sparse, or without data
         return None
+
+
+def _surroundings(function):
+    """Values of a function's globals and closure."""
+    found = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
+    for cell in function.__closure__ or ():
+        try:
+            found.append(cell.cell_contents)
+        except ValueError:  # it is empty yet
+            continue
+    return found
+
+
+def _arrays(values, deepest=4):
+    """A mark of each large array of NumPy's in values, in containers and in attributes of the user's objects."""
+    numpy = sys.modules.get("numpy")
+    found: Any = []
+    pending = [(values, deepest)] if numpy is not None else []
+    seen = set()
+    while pending:
+        value, left = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, numpy.ndarray):
+            if value.size > FEW and not value.dtype.hasobject:
+                found.append((id(value), value.shape, value.flat[:: value.size // _LOOKED_AT + 1].tobytes()))
+        elif left and isinstance(value, dict):
+            pending += [(one, left - 1) for one in itertools.islice(list(value.values()), _MOST_HELD)]
+        elif left and isinstance(value, (list, tuple)):
+            pending += [(one, left - 1) for one in value[:_MOST_HELD]]
+        elif left and is_of_the_users(type(value)) and not isinstance(value, type):
+            pending += [(one, left - 1) for one in attributes_of(value).values()]
+    return sorted(found)
 
 
 def _inside(value, deepest=4):

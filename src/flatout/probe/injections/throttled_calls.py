@@ -218,7 +218,7 @@ class _Throttled:
 
     def _run(self, args, kwargs):
         """Call the function, whose body then runs."""
-        effects = SideEffects() if self._left_to_watch else None
+        effects = SideEffects(self.function, args, kwargs) if self._left_to_watch else None
         draws = Draws()
         self.running = True
         try:
