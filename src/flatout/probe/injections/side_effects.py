@@ -140,7 +140,7 @@ def _surroundings(function):
 
 def _arrays(values, deepest=4):
     """A mark of each large array of NumPy's in values, in containers and in attributes of the user's objects."""
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     found: Any = []
     pending = [(values, deepest)] if numpy is not None else []
     seen = set()
