@@ -24,16 +24,17 @@ from flatout.report.html.comparison_data import comparison_data
 from tests.record.synthetic import RunBuilder
 
 
-def recorded(folder: Path, name: str, wait_s: float, steps: int = 60, batch: int = 4) -> Path:
-    """A run of even steps of 0.1 s and a wait that varies by a tenth."""
+def recorded(folder: Path, name: str, wait_s: float, steps: int = 60, batch: int = 4, last: int | None = None) -> Path:
+    """A run of even steps of 0.1 s and a wait that varies by a tenth; ``last``: samples of each twentieth batch."""
     run = RunBuilder(folder / name)
     main = run.process()
     main.pause(1.0)
     loader = main.loader(batch_size=batch)
     main.iterate(loader)
     vary = np.random.default_rng(3).uniform(0.9, 1.1, steps)
-    for factor in vary:
-        main.step(loader, wait_s=wait_s * factor, forward_s=0.04, backward_s=0.06, samples=batch)
+    for number, factor in enumerate(vary, 1):
+        samples = last if last and number % 20 == 0 else batch
+        main.step(loader, wait_s=wait_s * factor, forward_s=0.04, backward_s=0.06, samples=samples)
     return run.write()
 
 
@@ -103,6 +104,12 @@ def test_other_batch_sizes_are_compared_by_their_samples(tmp_path: Path) -> None
     comparison = Comparison([small], [large], ratio_of([small], [large]))
     assert comparison.ratio.factor == pytest.approx(2.0, rel=0.02)
     assert any("4 and 8 samples" in note for note in notes(comparison))
+
+
+def test_a_short_batch_at_the_end_of_a_pass_is_no_other_batch_size(tmp_path: Path) -> None:
+    whole, cut = measure(recorded(tmp_path, "a", 0.1)), measure(recorded(tmp_path, "b", 0.1, last=2))
+    assert (whole.batch, cut.batch) == (4, 4) and cut.rate < whole.rate
+    assert not any("samples" in note for note in notes(Comparison([whole], [cut], ratio_of([whole], [cut]))))
 
 
 def test_other_numbers_of_threads_are_told(tmp_path: Path) -> None:

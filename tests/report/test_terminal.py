@@ -175,6 +175,14 @@ def test_an_uncertain_gain_is_not_announced_and_marked_in_the_list(gain: Gain) -
     assert "Largest predicted gain" not in alone and ", uncertain" in alone
 
 
+def test_an_uncertain_gain_whose_least_is_more_than_the_best_sure_one_is_announced() -> None:
+    starved = diagnoses.starved()
+    first, *others = starved.remedies
+    unsure = dataclasses.replace(first, gain=Gain(6.1, 1.9, 15.0))
+    text = "\n".join(lines_of(dataclasses.replace(starved, remedies=(unsure, *others))))
+    assert "Largest predicted gain: 6.1x (1.9-15.0), uncertain, in samples/s:" in text
+
+
 def test_no_gain_is_announced_when_no_remedy_pays() -> None:
     starved = diagnoses.starved()
     flat = tuple(dataclasses.replace(remedy, gain=Gain(1.0, 0.99, 1.01)) for remedy in starved.remedies)

@@ -29,7 +29,7 @@ class Speed:
         rate: samples a second, waits and gaps included; steps a second where ``unit`` says so.
         unit: "samples/s", or "steps/s" if the samples per batch are unknown.
         error: relative standard error of the rate, from the variation of the steps (see ``block_error``).
-        batch: mean samples per step; None if unknown.
+        batch: samples of a usual step, the median: the last one of a pass may have fewer; None if unknown.
         ledger: its wall time by account.
         steps_s: duration of each step that counts.
         failure: that its command failed, in words; None: it did not.
@@ -114,7 +114,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         rate=float(amounts.sum()) / window_s,
         unit="samples/s" if known else "steps/s",
         error=error,
-        batch=float(amounts.mean()) if known else None,
+        batch=float(np.median(amounts)) if known else None,
         ledger=ledger,
         steps_s=durations,
         failure=run.ending.failure,

@@ -226,7 +226,10 @@ def first_move(diagnosis: Diagnosis) -> str | None:
     sure = [remedy for remedy in paying if not uncertain(remedy)]
     if not sure:
         return None
-    apart = "" if sure[0] is paying[0] else ", uncertain ones aside"
+    largest, least = paying[0], sure[0].gain.predicted
+    if largest is not sure[0] and largest.gain.low >= least:  # it is uncertain by how much it is better
+        return f"Largest predicted gain: {interval(largest.gain)}, uncertain, in samples/s: {largest.title}."
+    apart = "" if sure[0] is largest else ", uncertain ones aside"
     return f"Largest predicted gain{apart}: {interval(sure[0].gain)} in samples/s: {sure[0].title}."
 
 
