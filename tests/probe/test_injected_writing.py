@@ -1,5 +1,6 @@
 """Checkpoints and metrics less often, and metrics without waiting for the disk."""
 
+import io
 import os
 import sys
 import types
@@ -14,14 +15,24 @@ from flatout.probe.injections import optimizer, writing
 from tests.probe.test_injected_loader import Injected
 
 
-def test_every_third_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_third_write_of_a_file_that_is_there_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "save", torch.save)
     injected = Injected(checkpoint_every=3)
     writing.install(injected, None)
+    kept = []
     for step in range(7):
+        torch.save({"step": step}, tmp_path / "last.pt")
+        kept.append(torch.load(tmp_path / "last.pt")["step"])
+        torch.save({"step": step}, str(tmp_path / "made.tmp"))
+        os.replace(tmp_path / "made.tmp", tmp_path / "made.pt")
+        assert torch.load(tmp_path / "made.pt")["step"] == step
         torch.save({"step": step}, tmp_path / f"{step}.pt")
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["0", "3", "6"]
-    assert injected.applied == ["checkpoint_every"] * 7
+        stream = io.BytesIO()
+        torch.save({"step": step}, stream)
+        assert stream.tell()
+    assert kept == [0, 0, 0, 3, 3, 3, 6]
+    assert {path.stem for path in tmp_path.iterdir()} == {"last", "made", *map(str, range(7))}
+    assert injected.applied == ["checkpoint_every"] * 4
 
 
 def test_every_second_metric_is_written(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,9 @@ TRAINING = """
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9 if kind == "momentum" else 0.0)
     draw = torch.Generator().manual_seed(1)
     layouts = set()
-    for _ in range(4):
+    for step in range(4):
+        if kind == "decayed" and step == 2:
+            optimizer.param_groups[0]["weight_decay"] = 0.1
         rows_taken = torch.randint(0, rows, (8, 3), generator=draw)
         value = head(torch.cat([table(rows_taken).mean(1), bag(rows_taken)], 1)).square().mean()
         value.backward()
@@ -63,6 +65,7 @@ def trained(folder: Path, kind: str, settings: dict[str, bool]) -> tuple[list[fl
         # The first gradients are sparse until they are clipped.
         ("clip_grad_norm_", ["torch.sparse_coo", "torch.strided"], CLIPPED),
         ("clip_grad_value_", ["torch.sparse_coo", "torch.strided"], CLIPPED),
+        ("decayed", ["torch.sparse_coo", "torch.strided"], "the optimizer has got momentum or weight decay"),
     ],
 )
 def test_the_weights_become_the_same(tmp_path: Path, kind: str, layouts: list[str], said: str) -> None:

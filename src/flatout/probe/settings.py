@@ -224,7 +224,9 @@ SETTINGS: "dict[str, Setting]" = {
         form=r"[^=]+=.+:\d+",
     ),
     "checkpoint_beside": Setting(bool, "write checkpoints in a thread", "writing", live=True),
-    "checkpoint_every": Setting(int, "write every n-th checkpoint", "writing", live=True),
+    "checkpoint_every": Setting(
+        int, "write checkpoint files that are there already every n-th time", "writing", live=True
+    ),
     "log_every": Setting(
         int,
         "write every n-th metric",

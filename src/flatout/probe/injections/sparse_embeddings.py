@@ -28,7 +28,15 @@ def install(injected, watch):
             tables.added(self)
 
         setattr(Optimizer, "add_param_group", add_param_group)  # noqa: B010
-        before_clipping(tables.clipped, "clip_grad_norm_", "clip_grad_value_")
+        before_clipping(lambda: tables.make_dense("gradients are clipped"), "clip_grad_norm_", "clip_grad_value_")
+        step = SGD.step
+
+        @functools.wraps(step)
+        def checked_step(self, *args, **kwargs):
+            tables.before_step(self)
+            return step(self, *args, **kwargs)
+
+        setattr(SGD, "step", checked_step)  # noqa: B010
 
 
 class _Tables:
@@ -59,8 +67,16 @@ class _Tables:
         self._modules += modules
         self._injected.done(SETTING)
 
-    def clipped(self):
-        """Gradients are dense from now on: others cannot be clipped."""
+    def before_step(self, optimizer):
+        """A schedule of the script's may give an optimizer momentum or weight decay."""
+        weights = {id(one.weight) for one in self._modules}
+        for group in optimizer.param_groups if weights else ():
+            if (group["momentum"] or group["weight_decay"]) and any(id(one) in weights for one in group["params"]):
+                self.make_dense("the optimizer has got momentum or weight decay")
+                return
+
+    def make_dense(self, why):
+        """Gradients are dense from now on."""
         if not self._modules:
             return
         for module in self._modules:
@@ -69,7 +85,7 @@ class _Tables:
                 module.weight.grad = module.weight.grad.to_dense()
         self._modules = []
         self._injected.applied.pop(SETTING, None)
-        self._injected.refuse(SETTING, "gradients are clipped")
+        self._injected.refuse(SETTING, why)
 
 
 def _is_table(one):

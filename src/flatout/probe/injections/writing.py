@@ -20,13 +20,35 @@ def install(injected, watch):
         torch.save = beside.save
         injected.on_switch("checkpoint_beside", lambda on: on or beside.finish())
     if injected.get("checkpoint_every"):
-        torch.save = _every(torch.save, "checkpoint_every", injected)
+        torch.save = _saving_seldom(torch.save, injected)
     if injected.get("metrics_unsynced"):
         for name in ("fsync", "fdatasync"):
             setattr(os, name, Unbound(_unsynced(getattr(os, name), injected)))
     if injected.get("log_every"):
         for name, targets in METRIC_WRITERS.items():
             watch(name, functools.partial(_thin, targets, injected))
+
+
+def _saving_seldom(original, injected):
+    """Let the first of so many writes of each file through, where the file is there: what comes next may need it.
+
+    A file that is renamed, removed or named anew each time is written each time.
+    """
+    writes: dict[str, int] = {}  # path -> how often it was to be written
+
+    @functools.wraps(original)
+    def save(obj, f, *args, **kwargs):
+        count = injected.get("checkpoint_every")
+        if not count or not isinstance(f, (str, os.PathLike)):
+            return original(obj, f, *args, **kwargs)
+        path = os.path.abspath(os.fspath(f))
+        writes[path] = writes.get(path, 0) + 1
+        if writes[path] % count == 1 or count == 1 or not os.path.isfile(path):
+            return original(obj, f, *args, **kwargs)
+        injected.done("checkpoint_every")
+        return None
+
+    return save
 
 
 def _unsynced(original, injected):
