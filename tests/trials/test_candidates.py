@@ -64,7 +64,7 @@ def test_a_change_that_the_files_have_is_taken_out_if_it_is_the_only_candidate(p
     ("given", "said"),
     [
         (Given(), "nothing to try"),
-        (Given(settings=["no_such=1"]), "write NAME=VALUE"),
+        (Given(settings=["no_such=1"]), "there is no setting 'no_such'"),
         (Given(settings=["num_workers"]), "write NAME=VALUE"),
         (Given(variables=["A"]), "write NAME=VALUE"),
         (Given(variables=["FLATOUT_RUN=x"]), "leave it out"),
