@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 import threading
 import weakref
@@ -51,7 +52,8 @@ class Batch:
 
 
 def test_a_sample_keeps_nothing_of_the_training_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks.REC, "emit", lambda *values: None)
+    emitted: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(stacks.REC, "emit", lambda *values: emitted.append(values))
     monkeypatch.setattr(stacks.REC, "names", SimpleNamespace(add=lambda kind, **fields: 1))
     batches: list[weakref.ref[Batch]] = []
     trains, sampled = threading.Event(), threading.Event()
@@ -64,12 +66,48 @@ def test_a_sample_keeps_nothing_of_the_training_alive(monkeypatch: pytest.Monkey
 
     thread, sampler = threading.Thread(target=train), stacks._Sampler()
     thread.start()
+    monkeypatch.setattr(stacks.REC, "training_thread", thread.ident)
     gc.disable()
     try:
-        assert trains.wait(60) and sampler.sample(thread.ident) is not None
+        assert trains.wait(60)
+        sampler.sample()
+        assert emitted
         sampled.set()
         thread.join()
         assert batches[0]() is None
     finally:
         gc.enable()
         sampler.close_states()
+
+
+def test_what_computes_with_the_interpreter_lock_is_sampled_rather_than_what_next_lets_it_go(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stacks_seen: dict[int, str] = {}
+    seen: list[str] = []
+
+    def add(kind: str, **fields: Any) -> int:
+        names = [frame[2] for frame in fields["frames"]]
+        stacks_seen[len(stacks_seen)] = "parse" if "JSONDecoder.raw_decode" in names else "open"
+        return len(stacks_seen) - 1
+
+    monkeypatch.setattr(stacks, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(stacks.REC, "on", True)
+    monkeypatch.setattr(stacks.REC, "flush", lambda: None)
+    monkeypatch.setattr(stacks.REC, "emit", lambda kind, start, end, number, *more: seen.append(stacks_seen[number]))
+    monkeypatch.setattr(stacks.REC, "names", SimpleNamespace(add=add))
+    monkeypatch.setattr(stacks.REC, "training_thread", threading.get_ident())
+    monkeypatch.setattr(stacks, "OpenFiles", lambda: SimpleNamespace(look=lambda: None, write=lambda names: None))
+    text = json.dumps([0.123456789] * 40_000)  # parsed in less than a switch interval, as a rule
+    ended, before = threading.Event(), sys.getswitchinterval()
+    sampler = threading.Thread(target=stacks._Sampler().run, args=(ended,))
+    sampler.start()
+    try:
+        while len(seen) < 100 and sampler.is_alive():
+            with open(tmp_path / "looked", "w"):  # lets the lock go
+                json.loads(text)
+    finally:
+        ended.set()
+        sampler.join()
+    assert sys.getswitchinterval() == before
+    assert seen.count("parse") > seen.count("open") and len(seen) >= 100

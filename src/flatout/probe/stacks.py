@@ -1,6 +1,6 @@
 """A low-rate sampler of one thread's stack, which attributes time to functions.
 
-The kernel's state letter is read first, with the interpreter lock released for that moment, so that a
+The kernel's state letter is read right after the frames, with the interpreter lock released for that moment, so that a
 thread that merely waits for the lock is not taken for one that waits for a disk.
 """
 
@@ -16,6 +16,7 @@ from .descriptors import close_own
 from .lock_waits import UNKNOWN, LockWaits
 from .open_files import OpenFiles
 from .recorder import REC, now, report_fault
+from .sampling_moment import Moments
 from .sites import MAX_FRAMES, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
@@ -97,6 +98,7 @@ class _Sampler:
         self.natives = {}
         self.lock = LockWaits()
         self.files = OpenFiles()
+        self.moments = Moments(self.lock.pread, self.lock.buffer)
         self.started = now()
         self.previous = {}  # thread ident -> when it was sampled last
         self.count = 0
@@ -105,40 +107,76 @@ class _Sampler:
         # The sampler is restarted after each fork: a random first pause lets it sample the time right after a fork too.
         pause_s = INTERVAL_S * _jitter.random()
         try:
-            while not stop_event.wait(pause_s):
+            while True:
+                again = self.moments.wait(stop_event, pause_s)
+                if again is None:
+                    break
                 pause_s = INTERVAL_S * (0.5 + _jitter.random())
                 if REC.on:
                     with _holding:
-                        frame = self.sample(REC.training_thread or threading.main_thread().ident)
-                        self.sample_a_fetcher()
-                        if REC.training_thread is not None and frame is not None and _waits(frame):
-                            self.sample_a_maker()
-                        frame = None
+                        self.sample(again)
                     self.look_at_files()
                 REC.flush()
         finally:
             REC.flush()
             self.close_states()
+            self.moments.close()
             self.lock.close()
             if REC.names is not None:
                 self.files.write(REC.names)
 
-    def sample_a_fetcher(self):
-        """One of the threads that make batches in this process, in turn: each pause costs two samples at most."""
+    def sample(self, again=False):
+        """Record where the training thread is, and at most one thread that fetches and one that makes input.
+
+        Args:
+            again: draw the moment again where no other thread can lose by that.
+        """
+        training = REC.training_thread or threading.main_thread().ident
+        frames = self.frames()
+        # Another thread at work would get the lock more often meanwhile.
+        if again and not any(_works(frame) for ident, frame in frames.items() if ident != training):
+            frames.clear()
+            self.moments.draw_again()
+            frames = self.frames()
+        taken = now()
+        # Where the threads are, before anything lets the lock go.
+        doing = self.lock.state() if training == self.lock.ident else UNKNOWN
+        seen = [(ident, self._number(frames[ident])) for ident in self.chosen(training, frames)]
+        for ident, number in seen:
+            state = self._state(ident)
+            REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
+            self.previous[ident] = taken
+        if len(frames) > 1 and training in frames and training == REC.training_thread:
+            self.lock.look(taken, training, frames, doing, self._number)
+
+    def frames(self):
+        """Thread ident -> innermost frame, of all threads but this one."""
+        frames = sys._current_frames()
+        # This function's own frame, which refers to ``frames``: all of them, and the user's local variables, would live
+        # until the garbage collector finds that circle.
+        frames.pop(threading.get_ident(), None)
+        return frames
+
+    def chosen(self, training, frames):
+        """The threads to record: those that fetch or make in turn, so that each pause costs three samples at most."""
+        found = [training] if training in frames else []
         fetchers = list(REC.fetchers)
         if fetchers:
-            self.sample(fetchers[self.count % len(fetchers)])
-
-    def sample_a_maker(self):
-        """One of the user's threads at work while the training waits, in turn: one of them may make its input."""
-        not_these = (REC.training_thread, threading.get_ident())
-        makers = [
-            ident
-            for ident, frame in sys._current_frames().items()
-            if ident not in not_these and ident not in REC.fetchers and not _waits(frame) and _is_of_user(frame)
-        ]
-        if makers:
-            self.sample(makers[self.count % len(makers)])
+            fetcher = fetchers[self.count % len(fetchers)]
+            if fetcher in frames:
+                found.append(fetcher)
+            else:
+                REC.fetchers.pop(fetcher, None)  # it has ended
+        if REC.training_thread is not None and training in frames and _waits(frames[training]):
+            # Threads of the user's at work while the training waits: one of them may make its input.
+            makers = [
+                ident
+                for ident, frame in frames.items()
+                if ident != training and ident not in REC.fetchers and _works(frame)
+            ]
+            if makers:
+                found.append(makers[self.count % len(makers)])
+        return found
 
     def look_at_files(self):
         """Note the open files now and then."""
@@ -147,26 +185,6 @@ class _Sampler:
             self.files.look()
             if self.count % (FILES_EVERY * 10) == 0:
                 self.files.write(REC.names)
-
-    def sample(self, ident):
-        """Record where a thread is; returns its frame, or None if it has ended."""
-        doing = self.lock.state() if ident == self.lock.ident else UNKNOWN
-        state = self._state(ident)
-        frames = sys._current_frames()
-        # This function's own frame, which refers to ``frames``: all of them, and the user's local variables, would live
-        # until the garbage collector finds that circle.
-        frames.pop(threading.get_ident(), None)
-        frame = frames.get(ident)
-        if frame is None:
-            REC.fetchers.pop(ident, None)  # the thread has ended
-            return None
-        taken = now()
-        number = self._number(frame)
-        REC.emit(events.STACK, taken, taken, number, taken - self.previous.get(ident, self.started), state, ident)
-        self.previous[ident] = taken
-        if len(frames) > 1 and ident == REC.training_thread:
-            self.lock.look(taken, ident, frames, doing, self._number)
-        return frame
 
     def close_states(self):
         """Close the descriptors of the threads' states."""
@@ -211,6 +229,11 @@ class _Sampler:
 
 def _waits(frame):
     return frame.f_code.co_filename.endswith(WAITS_IN)
+
+
+def _works(frame):
+    """True of a thread that runs the user's code and does not wait for others."""
+    return not _waits(frame) and _is_of_user(frame)
 
 
 def _is_of_user(frame):

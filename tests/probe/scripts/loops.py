@@ -31,7 +31,7 @@ def samples_of_the_stack():
     if stacks is None:
         return None
     taken, sample = [], stacks._Sampler.sample
-    stacks._Sampler.sample = lambda self, ident: taken.append(ident) or sample(self, ident)
+    stacks._Sampler.sample = lambda self, again: taken.append(again) or sample(self, again)
     return taken
 
 
