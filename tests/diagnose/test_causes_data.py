@@ -159,7 +159,9 @@ def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
     assert busy.share > idle.share
 
 
-@pytest.mark.parametrize(("package", "first"), [("pandas", "read_amplification"), ("PIL", "cpu_decode")])
+@pytest.mark.parametrize(
+    ("package", "first"), [("pandas", "read_amplification"), ("json", "read_amplification"), ("PIL", "cpu_decode")]
+)
 def test_parsing_a_table_for_one_of_its_rows_is_amplification_and_decoding_a_picture_is_not(
     package: str, first: str
 ) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from flatout.measure.fetch_functions import sampled_functions
-from flatout.measure.functions import RULES, function_group
+from flatout.measure.functions import RULES, function_group, work_of
 from flatout.measure.input_functions import InputFunctions, in_fetch
 from flatout.measure.samples import stack_samples
 from flatout.probe import events as kinds
@@ -126,3 +126,19 @@ def test_a_tokenizer_of_ones_own_is_known_by_the_names_of_its_functions():
         [inner, user("self.merge(word)", "SubwordTokenizer.encode"), user("x", "Collate.__call__")]
     ) == ("tokenise")
     assert function_group([inner, user("self.merge(word)", "Table.join")]) == "other"
+
+
+@pytest.mark.parametrize(
+    ("package", "frames"),
+    [
+        ("json", [["/usr/lib/python3.11/json/decoder.py", 353, "JSONDecoder.raw_decode", "scan_once(s, idx)", False]]),
+        ("orjson", [user("record = orjson.loads(file.read())[index]")]),
+        ("ET", [user("root = ET.parse(path).getroot()")]),
+        ("csv", [user("rows = list(csv.DictReader(file))")]),
+        ("numpy", [library("numpy/lib/_npyio_impl.py", "_read", "next_arr = _load_from_filelike(")]),
+        (None, [user("image = Image.open(path)")]),
+    ],
+)
+def test_parsers_are_named(package, frames):
+    work = work_of([*frames, user("return self.load(index)")])
+    assert (work.group, work.package) == ("decode", package)

@@ -103,6 +103,7 @@ TABLES: dict[str, Any] = {
     "usage": {"available_bytes": 8 << 30},
     "epochs_started": 2,
 }
+TEXTS: dict[str, Any] = {**TABLES, "packages": {"decode": "json"}}
 STREAM: dict[str, Any] = {"cpu_groups": {"decode": 0.9, "other": 0.1}, "files_per_sample": 12.0, "dataset_len": None}
 CHUNKS: dict[str, Any] = {
     "cpu_groups": {"read": 0.8, "other": 0.2},
@@ -234,6 +235,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "faster_decode": (saturated, fetching_in_vain),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
     "tables_once": (lambda: saturated(**TABLES), lambda: fetching_in_vain(**TABLES)),
+    "texts_once": (lambda: saturated(**TEXTS), lambda: fetching_in_vain(**TEXTS)),
     "select_first": (
         lambda: saturated(**STREAM),
         lambda: fetching_in_vain(**STREAM),

@@ -60,13 +60,21 @@ RULES: tuple[Part, ...] = (
     ),
     # bytes.decode() of a short text is not the decoding that costs time.
     Part("decode", source=r"\bImage\.open\(|\.decode\((?![\"')])|\bMol(s)?From\w+\(|\w*MolSupplier\("),
-    Part("decode", source=r"\bsf\.read\(|\b(torchaudio|librosa|nib|json|orjson|msgpack|pickle|yaml)\.(safe_)?loads?\("),
+    Part(
+        "decode",
+        source=r"\bsf\.read\(|\b(?P<package>torchaudio|librosa|nib|u?json|orjson|simplejson|msgpack|pickle|yaml|tomllib)"
+        r"\.(safe_)?loads?\(",
+    ),
+    Part(
+        "decode",
+        source=r"\b(?P<package>ET|etree|ElementTree|lxml|csv|ast)\.(parse|fromstring|XML|\w*[rR]eader|literal_eval)\(",
+    ),
     Part(
         "decode",
         source=r"\b(read|scan)_(csv|parquet|json|ndjson|feather|ipc|excel|orc|table)\(|\b(loadtxt|genfromtxt)\(",
     ),
-    Part("decode", r"/(json|csv|pickle|msgpack|xml|yaml)(/|\.py$)|/google/protobuf/"),
-    Part("decode", r"/numpy/lib/_?npyio\w*\.py$", r"\b(loadtxt|genfromtxt|_read|_loadtxt\w*)$"),
+    Part("decode", r"/(?P<package>json|csv|pickle|msgpack|xml|yaml|ast)(/|\.py$)|/google/protobuf/"),
+    Part("decode", r"/(?P<package>numpy)/lib/_?npyio\w*\.py$", r"\b(loadtxt|genfromtxt|_read|_loadtxt\w*)$"),
     # Changing the values or the shape of a decoded sample.
     Part("transform", r"/torch/nn/functional\b"),
     Part("transform", source=r"\b(ndimage|ndi|albumentations|kornia|fft|skimage\.\w+|pc|Chem|AllChem|rdMol\w+)\.\w+\("),
@@ -129,9 +137,9 @@ def work_of(frames: Sequence[Sequence[Any]]) -> Work:
         if group:
             name = _NAME.search(paths[place])
             return Work(group, name[1] if name else None)
-        group = _first_hit(_ANY, frame, paths, place)
-        if group:
-            return Work(group)
+        hit = _first_hit(_ANY, frame, paths, place)
+        if hit:
+            return hit
         if is_user:
             break
     own = (str(frame[2]) for frame in frames if frame[4])
@@ -148,26 +156,29 @@ def _in_package(known: int, frames: Sequence[Sequence[Any]], paths: list[str], f
         met = _ANY if frames[place][4] else _package(paths[place])
         if frames[place][4] or met not in (_ANY, known):
             break
-        hit = _first_hit(known, frames[place], paths, place) if met == known else ""
+        hit = _first_hit(known, frames[place], paths, place) if met == known else None
         if hit and not PACKAGES[known].outermost:
-            return hit
-        found = hit or found
+            return hit.group
+        found = hit.group if hit else found
     return found or PACKAGES[known].group
 
 
-def _first_hit(known: int, frame: Sequence[Any], paths: list[str], place: int) -> str:
-    """Group of the first part of a package (or of RULES) that fits a frame; empty: none does."""
+def _first_hit(known: int, frame: Sequence[Any], paths: list[str], place: int) -> Work | None:
+    """What the first part of a package (or of RULES) that fits a frame does; None: none fits."""
     function, source = str(frame[2]), str(frame[3])
     for part in _of_file(known, paths[place]):
         # The user's own file may be called anything.
         if frame[4] and part.path:
             continue
         # An empty pattern is found in any text.
-        if not (_search(part.function).search(function) and _search(part.source).search(source)):
+        text = _search(part.source).search(source)
+        if text is None or not _search(part.function).search(function):
             continue
         if not part.inside or any(_search(part.inside).search(path) for path in paths[place + 1 :]):
-            return part.group
-    return ""
+            file = _search(part.path).search(paths[place])
+            named = text.groupdict() | (file.groupdict() if file else {})
+            return Work(part.group, named.get("package"))
+    return None
 
 
 @functools.lru_cache(4096)

@@ -17,6 +17,9 @@ from flatout.predict.rate_model import RateModel
 # Groups of ``FunctionShares``.
 DECODE_GROUPS = ("decode", "decompress")
 TABLE_PACKAGES = ("pandas", "pyarrow")  # whose readers ``probe.injections.parsed_tables`` answers
+# Parsers of whole files into Python objects, as ``measure.functions`` names them.
+TEXT_PACKAGES = ("json", "ujson", "orjson", "simplejson", "yaml", "tomllib", "csv", "xml", "ET", "etree", "ElementTree")
+TEXT_PACKAGES = (*TEXT_PACKAGES, "lxml", "msgpack", "pickle", "ast")
 LOOKUP_GROUPS = ("lookup",)
 TOKENISE_GROUPS = ("tokenise",)
 READ_GROUPS = ("read",)
@@ -131,11 +134,11 @@ def reading_less(loader: LoaderStats, needless: float) -> Change:
 def unpacking_groups(loader: LoaderStats) -> tuple[str, ...]:
     """Groups whose computing grows with the bytes read.
 
-    Decoding only where tables are parsed, which a library's own threads may do, or where libraries were seen to read
-    whole arrays.
+    Decoding only where tables or texts are parsed, which a library's own threads may do, or where libraries were seen
+    to read whole arrays.
     """
     whole = (unpacked_ratio(loader) or 0.0) > 1.0
-    parsed = loader.functions.packages.get("decode") in TABLE_PACKAGES
+    parsed = loader.functions.packages.get("decode") in (*TABLE_PACKAGES, *TEXT_PACKAGES)
     return (*UNPACKING_GROUPS, "decode") if whole or parsed or helped(loader) else UNPACKING_GROUPS
 
 

@@ -69,7 +69,7 @@ from flatout.remedies.step_experiments import (
 )
 from flatout.remedies.storage import cache_files, chunk_cache, chunked_reading, local_copy, mapped_arrays
 from flatout.remedies.streams import select_first
-from flatout.remedies.tables import tables_once
+from flatout.remedies.tables import tables_once, texts_once
 from flatout.remedies.unneeded_work import (
     frozen_clipped_parameters,
     frozen_parameters,
@@ -105,6 +105,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     cache_files,
     decoded_once,
     tables_once,
+    texts_once,
     select_first,
     faster_decode,
     crop_first,

@@ -9,7 +9,16 @@ from pathlib import PurePath
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import reads_again, samples_there_are
+from flatout.predict.fetch_changes import (
+    DECODE_GROUPS,
+    LOOKUP_GROUPS,
+    READ_GROUPS,
+    TRANSFORM_GROUPS,
+    cpu_share,
+    reads_again,
+    samples_there_are,
+    storage_share,
+)
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import SETTINGS
@@ -42,6 +51,9 @@ _LEAST_SHARE = 0.3
 _MOST = 4
 _ITERATORS = ("__iter__", "__next__")  # which give something else each time
 _BY_INDEX = ("__getitem__", "__getitems__")  # within a pass, no call of these repeats
+_READING = (*DECODE_GROUPS, *READ_GROUPS, *LOOKUP_GROUPS)
+# Of a fetch's time on a core: a data set that changes its samples spends more than this on doing so.
+_RANDOM = 0.1
 # Part of a call that finding and copying its result takes.
 _LEFT = 0.1
 _HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
@@ -71,12 +83,12 @@ def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
     title = f"memoize what {_titled(functions)} returns"
     return Proposal(
         title=f"{title} for each sample: {size(needed)} of memory" if again else f"{title}, in case calls repeat",
-        change=_without(loader, *outer.below, 1.0 - _LEFT) if again else Change(),
+        change=_without(loader, *_same(loader, outer), 1.0 - _LEFT) if again else Change(),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
         how=f"{_HOW}; filled before workers are forked",
         settings=settings,
-        basis=f"measured share of what the outermost function calls, at most of all of it, {_BASIS}",
+        basis=f"measured share of what the outermost function calls, reads and parses, at most of all of it, {_BASIS}",
         memory_bytes=needed if again else None,
     )
 
@@ -124,6 +136,18 @@ def _settings(functions: Sequence[InputFunction], room: int) -> dict[str, str | 
 
 def _titled(functions: Sequence[InputFunction]) -> str:
     return f"{listed([one.name for one in _returning(functions)], 'or')} ({PurePath(functions[0].file).name})"
+
+
+def _same(loader: LoaderStats, outer: InputFunction) -> tuple[float, float]:
+    """Shares, on a core and blocked, of what a function takes to return the same as before.
+
+    That is what it calls of the user's; where nothing of a fetch looks random, also what it reads and parses.
+    """
+    on_core, blocked = outer.below
+    if not loader.fetch.transforms and cpu_share(loader, TRANSFORM_GROUPS) < _RANDOM:
+        on_core = max(on_core, min(outer.cpu_share, cpu_share(loader, _READING)))
+        blocked = max(blocked, min(outer.blocked_share, storage_share(loader)))
+    return on_core, blocked
 
 
 def _without(loader: LoaderStats, cpu_share: float, blocked_share: float, part: float) -> Change:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
     LOOKUP_GROUPS,
     READ_GROUPS,
+    TABLE_PACKAGES,
+    TEXT_PACKAGES,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
     reads_again,
@@ -50,7 +53,10 @@ _SHRINKS = 0.5
 # Of torchvision's.
 _SAME_EACH_TIME = {*BEGINNINGS, "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "ConvertImageDtype", "ToDtype"}
 _SAME_EACH_TIME |= {"Normalize"}
-_IN_CHUNKS = ("h5py", "zarr", "tables")  # packages that read parts of arrays: an index finds nothing in them
+# Packages that read parts of arrays, in which an index finds nothing, and those that search.
+_IN_CHUNKS = ("h5py", "zarr", "tables")
+_DATABASES = ("sqlite3", "sqlalchemy", "peewee", "duckdb", "apsw")
+_SEARCHES = re.compile(r"\.(execute\w*|fetch(one|many|all)|query|sql)\(|\bread_sql")
 # The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
 # bound grants this much of the saving.
 _LEAST_SAVED = 0.75
@@ -138,6 +144,8 @@ def _together(decoding: Change, resizing: Change) -> Change:
 def decoded_bytes(loader: LoaderStats) -> int | None:
     """All samples of a pass, decoded, and resized if their transforms begin so; None: number or size is unknown."""
     arrays = loader.storage.arrays
+    if loader.functions.packages.get("decode") in (*TABLE_PACKAGES, *TEXT_PACKAGES):
+        return None
     pixels = next((part.pixels_in for part in loader.fetch.transforms if part.pixels_in), None)
     if pixels and (beginning := _beginning(loader)):
         pixels = beginning[-1].pixels_out
@@ -306,12 +314,16 @@ def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
+    searches = any(_SEARCHES.search(line.source) for line in loader.functions.lines_of_group.get("read", ()))
+    searches = searches or loader.functions.packages.get("read") in _DATABASES
     return Proposal(
-        title="read a whole batch at once, with an index on the column that is searched",
+        title="read a whole batch at once" + (", with an index on the column that is searched" if searches else ""),
         change=without_groups(loader, READ_GROUPS, 0.5),
         least=Change(),
         most=without_groups(loader, READ_GROUPS, 0.95),
-        how="CREATE INDEX ...; Dataset.__getitems__(indices) with one query; numpy.load(path, mmap_mode='r')",
+        how="CREATE INDEX ...; Dataset.__getitems__(indices) with one query"
+        if searches
+        else "Dataset.__getitems__(indices), which reads what a batch needs in one go; numpy.load(path, mmap_mode='r')",
         basis="measured share of reading on a core; assumes that half of it can be saved",
         memory_bytes=0,
     )

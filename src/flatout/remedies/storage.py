@@ -11,6 +11,7 @@ from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     DECODE_GROUPS,
     TABLE_PACKAGES,
+    TEXT_PACKAGES,
     UNPACKING_GROUPS,
     collate_share,
     group_share,
@@ -201,6 +202,18 @@ def chunk_cache(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+_STORED_TABLE = (
+    "its columns as .npy files that are mapped: numpy.load(path, mmap_mode='r')[n]; or Parquet with small row groups "
+    "(row_group_size=...) and ParquetFile(path).read_row_group(n)"
+)
+_STORED_TEXT = (
+    "numbers as .npy files that are mapped: numpy.load(path, mmap_mode='r')[n]; other records a line each, with a list "
+    "of where each line begins: file.seek(begins[n])"
+)
+_STORED_ARRAYS = "numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape"
+_STORED = {**dict.fromkeys(TABLE_PACKAGES, _STORED_TABLE), **dict.fromkeys(TEXT_PACKAGES, _STORED_TEXT)}
+
+
 @remedy(("read_amplification",), IDENTICAL, risk="medium")
 def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
     """Read only what a sample keeps."""
@@ -219,10 +232,7 @@ def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
         change=without(_left_out(needless)),
         least=without(0.5 * _left_out(needless)),
         most=without(1.0),
-        how="its columns as .npy files that are mapped: numpy.load(path, mmap_mode='r')[n]; or Parquet with small row "
-        "groups (row_group_size=...) and ParquetFile(path).read_row_group(n)"
-        if loader.functions.packages.get("decode") in TABLE_PACKAGES
-        else "numpy.memmap / np.load(path, mmap_mode='r')[slices], or zarr with chunks of about a sample's shape",
+        how=_STORED.get(loader.functions.packages.get("decode") or "", _STORED_ARRAYS),
         basis="measured bytes read against bytes used; a chunk is taken to hold twice what its sample takes",
         memory_bytes=0,
     )

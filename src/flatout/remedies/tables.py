@@ -1,9 +1,9 @@
-"""Remedies for tables that are parsed for their samples."""
+"""Remedies for tables and texts that are parsed for their samples."""
 
 from __future__ import annotations
 
 from flatout.predict.context import Context
-from flatout.predict.fetch_changes import DECODE_GROUPS, TABLE_PACKAGES, reads_again, without_groups
+from flatout.predict.fetch_changes import DECODE_GROUPS, TABLE_PACKAGES, TEXT_PACKAGES, reads_again, without_groups
 from flatout.predict.pipeline import Change
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
@@ -36,5 +36,28 @@ def tables_once(context: Context, cause: Cause) -> Proposal | None:
         settings={"table_cache_bytes": room},
         basis="measured share of parsing, from the second reading of a file on; assumes that a copy of the table takes "
         f"a twentieth of it, at worst two fifths; each process keeps the tables that it reads, up to {size(room)}",
+        memory_bytes=None,
+    )
+
+
+@remedy(("read_amplification", "cpu_decode"), IDENTICAL, risk="low")
+def texts_once(context: Context, cause: Cause) -> Proposal | None:
+    """Parse each text file once: where its records are samples, or passes repeat."""
+    loader = context.run.loading
+    package = loader.functions.packages.get("decode") if loader is not None else None
+    if loader is None or package not in TEXT_PACKAGES:
+        return None
+    shared = cause.id == "read_amplification"
+    if not shared and not reads_again(loader):
+        return None
+    groups = (*DECODE_GROUPS, "read")
+    return Proposal(
+        title="parse each file once, not for each sample" if shared else "parse each file once, not in each epoch",
+        change=without_groups(loader, groups, 1.0 - _COPIED),
+        least=without_groups(loader, groups, 0.5) if shared else Change(),
+        most=without_groups(loader, groups),
+        how="parse in Dataset.__init__, and keep numbers there as arrays; return a record of them in __getitem__",
+        basis="measured share of reading and parsing; assumes that taking a record leaves a twentieth of it, at worst "
+        "half",
         memory_bytes=None,
     )
