@@ -252,6 +252,6 @@ def test_backward_passes_belong_to_what_ran_again(looked_at: Callable[..., dict[
 
     assert looked_at(lambda: step(1))["behind_ns"] == 0
     found = [looked_at(lambda: step(9)) for _ in range(5)]
-    # Eight of nine calls ran again; both passes of each are alike. The best of five leaves out what else ran on the cores.
+    # Eight of nine calls ran again; both passes of each are alike. The best of five are least disturbed.
     again, behind, whole = (min(one[key] for one in found) for key in ("again_ns", "behind_ns", "ns"))
     assert found[0]["again"]["addmm"] == 8 and 0.3 * again < behind < whole

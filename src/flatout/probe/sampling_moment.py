@@ -57,7 +57,7 @@ class Moments:
         if ended.wait(pause_s):
             return None
         late_s = self._late_s(began, queued, pause_s)
-        # While this thread waits for a core, the lock is let go and taken again: several short waits look like a long one.
+        # While this thread waits for a core, the lock is let go and taken again: several short waits look like one.
         is_short = late_s < sys.getswitchinterval() or self._queued_ns() - queued > LATE_S * 1e9
         return self.with_lock and late_s > LATE_S and is_short
 
