@@ -153,7 +153,12 @@ def plain(script: Path) -> dict[str, Any]:
 
 def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Path, plain: dict[str, Any]) -> None:
     seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10")
-    assert said.startswith("flatout: set ") and said.count("\n") == 1
+    line = next(place for place, text in enumerate(script.read_text().splitlines(), 1) if "reported.append" in text)
+    # The results of validation and hooks are dropped.
+    assert said.startswith("flatout: set ") and said.count("\n") == 3
+    for call in ("Journal.report", "around.made"):
+        assert f" uses what train.py:{call} returns" in said
+    assert f"train.py:{line} uses what train.py:Journal.report" in said
     # The first two steps, and each tenth from the first one.
     assert plain["calls"]["report"] == 41 and seen["calls"]["report"] == 6
     # Two layers, two passes a step, and those of the validations, which run in steps that are no turn of the hooks.

@@ -18,9 +18,8 @@ from flatout.predict.rate_model import RateModel
 DECODE_GROUPS = ("decode", "decompress")
 TABLE_PACKAGES = ("pandas", "pyarrow")  # whose readers ``probe.injections.parsed_tables`` answers
 # Parsers of whole files into Python objects, as ``measure.functions`` names them.
-TEXT_PACKAGES = tuple(
-    "json ujson orjson simplejson yaml tomllib csv xml ET etree ElementTree lxml msgpack pickle ast".split()
-)
+_TEXT = ("json", "ujson", "orjson", "simplejson", "yaml", "tomllib", "csv", "xml", "ET", "etree", "ElementTree", "lxml")
+TEXT_PACKAGES = (*_TEXT, "msgpack", "pickle", "ast")
 LOOKUP_GROUPS = ("lookup",)
 TOKENISE_GROUPS = ("tokenise",)
 READ_GROUPS = ("read",)

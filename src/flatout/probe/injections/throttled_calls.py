@@ -6,7 +6,10 @@ whose result is differentiated, or that draws random numbers which cannot be dra
 """
 
 import copy
+import dis
 import functools
+import os
+import sys
 import threading
 from typing import Any
 
@@ -20,6 +23,7 @@ from .side_effects import Draws, SideEffects, changes_learning
 
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
 _WATCHED = 3  # calls whose effects are looked at; of further closures of the same code, one each
+_DECORATORS = os.path.join("torch", "utils", "_contextlib.py")  # of torch.no_grad() and the like
 _ALL_RUN = 2  # turns at the beginning: what a call does need not be the same each time
 
 
@@ -92,6 +96,8 @@ class _ThrottledCalls:
     def __init__(self, injected):
         self._injected = injected
         self._named = {}
+        self._used = {}  # function -> file and line of the first call whose result the program uses
+        injected.at_end.append(self._say_used)
         self.step, self.thread = 0, None
         self.switch(injected.get("call_every"))
 
@@ -152,9 +158,47 @@ class _ThrottledCalls:
         named.throttled, named.every, named.refused = [], 1, True
         self._injected.refuse("call_every", "%s: %s" % (named.text, why))
 
-    def done(self):
-        """Note that a call was left out."""
+    def done(self, throttled, result):
+        """Note that a call was left out, and given a result of before."""
         self._injected.done("call_every")
+        text = throttled.named.text
+        if result is not None and text not in self._used:
+            self._used[text] = _use(sys._getframe(2), throttled.function.__code__)
+
+    def _say_used(self):
+        """What the program does with results of before is not known."""
+        used = {text: place for text, place in self._used.items() if place}
+        return [
+            "call_every: %s uses what %s returns, and got its last result in between: what follows it, as early stopping, "
+            "a schedule or the choice of the best model, may differ" % (place, text)
+            for text, place in used.items()
+        ]
+
+
+def _use(frame, code):
+    """File and line of the call of a function, if its result is used; empty if it is dropped.
+
+    Args:
+        frame: of the function, or further in.
+        code: of the function.
+    """
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    while frame is not None:
+        found = frame.f_code
+        passes_on = found.co_filename.startswith(own) or _is_of(found, code) or found.co_filename.endswith(_DECORATORS)
+        after = (one.opname for one in dis.get_instructions(found) if one.offset > frame.f_lasti)
+        then = "" if passes_on else next(after, "")
+        if then == "POP_TOP":
+            return ""
+        if not passes_on and then != "RETURN_VALUE":
+            return "%s:%d" % (os.path.basename(found.co_filename), frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def _is_of(found, code):
+    """True for a function's code, also as the probe has changed it."""
+    return (found.co_filename, found.co_name) == (code.co_filename, code.co_name)
 
 
 class _Throttled:
@@ -166,6 +210,7 @@ class _Throttled:
 
     Attributes:
         function: the function.
+        named: as the setting names it.
         running: a call of it runs.
         undo: has its calls run again as ever.
     """
@@ -173,7 +218,7 @@ class _Throttled:
     def __init__(self, calls, named, function):
         self.function, self.running = function, False
         self.undo: Any = None
-        self._calls, self._named = calls, named
+        self._calls, self.named = calls, named
         self._left_to_watch = 1 if named.throttled else _WATCHED
         self._read = False  # its code was searched for what a training depends on
         self._drawn = self._draws = None  # random numbers of the last turn that ran, and of the present one
@@ -186,15 +231,15 @@ class _Throttled:
 
     def __call__(self, *args, **kwargs):
         """The result in a tuple; None: the body has to run."""
-        if self._named.every == 1 and not self._left_to_watch:
+        if self.named.every == 1 and not self._left_to_watch:
             return None
         if self.running or is_compiling() or threading.get_ident() != self._calls.thread:
             return None
         if self._at != self._calls.step:
             self._at, self._turn, self._place = self._calls.step, self._turn + 1, 0
-            self._runs = self._turn < _ALL_RUN or self._turn % self._named.every == 0
+            self._runs = self._turn < _ALL_RUN or self._turn % self.named.every == 0
             if self._draws is not None and self._drawn not in (None, self._draws):
-                self._calls.refuse(self._named, "it does not draw as many random numbers each time")
+                self._calls.refuse(self.named, "it does not draw as many random numbers each time")
                 return None
             if self._runs:
                 self._results, self._drawn, self._draws = [], self._draws, 0
@@ -202,13 +247,13 @@ class _Throttled:
             result, draws = self._results[self._place]
             self._place += 1
             draws.again()
-            self._calls.done()
+            self._calls.done(self, result)
             return (copy.copy(result) if type(result) in (dict, list) else result,)
         if not self._read:
             self._read = True
             why = changes_learning(self.function, type(args[0]) if args and hasattr(args[0], "__dict__") else None)
             if why is not None:
-                self._calls.refuse(self._named, why)
+                self._calls.refuse(self.named, why)
                 return None
         result, draws = self._run(args, kwargs)
         if self._runs:
@@ -228,5 +273,5 @@ class _Throttled:
         why = draws.finish() or (effects.found(result) if effects else None)
         self._left_to_watch = max(self._left_to_watch - 1, 0)
         if why:
-            self._calls.refuse(self._named, why)
+            self._calls.refuse(self.named, why)
         return result, draws
