@@ -169,8 +169,8 @@ class _ThrottledCalls:
         """What the program does with results of before is not known."""
         used = {text: place for text, place in self._used.items() if place}
         return [
-            "call_every: %s uses what %s returns, and got its last result in between: what follows it, as early stopping, "
-            "a schedule or the choice of the best model, may differ" % (place, text)
+            "call_every: %s uses what %s returns, and got its last result in between: what follows it, as early "
+            "stopping, a schedule or the choice of the best model, may differ" % (place, text)
             for text, place in used.items()
         ]
 
