@@ -6,40 +6,27 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from conditions import head
-from scenarios import (
-    EIGHTH,
-    FIFTH,
-    FIXED,
-    FOURTH,
-    NINTH,
-    ORIGINAL,
-    SECOND,
-    SEVENTH,
-    SIXTH,
-    TENTH,
-    THIRD,
-    TUNED,
-    UNSEEN,
-    USUAL,
-    Scenario,
-)
+from scenarios import FIXED, ORIGINAL, TUNED, USUAL, Scenario
 from scoring import Gain, Key, Results, facts, gains, judge, misses, reliability
 from tools import FLATOUT, OF_BENCHMARK, TRACEML, TRAIN_DOCTOR, VERSIONS
 
 GOALS = "at least 90% first, at least 98% among the first three, no false alarm, unaccounted time under 3%"
 
+_ONE_SENTENCE = "who had read one sentence on each fault, and nothing of flatout, wrote them."
+_CHOSE = "Two further people, who had read nothing of flatout, wrote them, and chose"
 WRITTEN = {
     TUNED: "Rules were tuned with other seeds.",
-    SECOND: "Other people, who had read one sentence on the fault, and nothing of flatout, wrote them.",
-    THIRD: "Two other people, who had read one sentence on the fault, and nothing of flatout, wrote them.",
-    FIFTH: "A further person, who had read one sentence on each fault, and nothing of flatout, wrote them.",
-    SIXTH: "One more person, who had read one sentence on each fault, and nothing of flatout, wrote them.",
-    SEVENTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
-    EIGHTH: "Two further people, who had read one sentence on each fault, and nothing of flatout, wrote them.",
-    NINTH: "Two further people, who had read nothing of flatout, wrote them, and chose the faults themselves.",
-    TENTH: "Two further people, who had read nothing of flatout, wrote them, and chose faults they had seen reported.",
-    FOURTH: "One more person, who had read one sentence on the fault, and nothing of flatout, wrote them.",
-    UNSEEN: "People who had read one sentence on the fault, and nothing of flatout, wrote them.",
+    "unseen": f"People {_ONE_SENTENCE}",
+    "unseen2": f"Other people, {_ONE_SENTENCE}",
+    "unseen3": f"Two other people, {_ONE_SENTENCE}",
+    "unseen4": f"One more person, {_ONE_SENTENCE}",
+    "unseen5": f"A further person, {_ONE_SENTENCE}",
+    "unseen6": f"One more person, {_ONE_SENTENCE}",
+    "unseen7": f"Two further people, {_ONE_SENTENCE}",
+    "unseen8": f"Two further people, {_ONE_SENTENCE}",
+    "unseen9": f"{_CHOSE} the faults themselves.",
+    "unseen10": f"{_CHOSE} faults they had seen reported.",
+    "unseen11": f"{_CHOSE} faults they had seen reported.",
 }
 
 

@@ -29,26 +29,11 @@ import material  # noqa: E402
 from page import page  # noqa: E402
 from prepared import prepared  # noqa: E402
 from rivals import prepare  # noqa: E402
-from scenarios import (  # noqa: E402
-    EIGHTH,
-    FIFTH,
-    FOURTH,
-    NINTH,
-    ORIGINAL,
-    SECOND,
-    SEVENTH,
-    SIXTH,
-    TENTH,
-    THIRD,
-    TUNED,
-    UNSEEN,
-    Scenario,
-    load,
-)
+from scenarios import ORIGINAL, SETS, TUNED, Scenario, load  # noqa: E402
 from scoring import Key, read, summary, verdict_line  # noqa: E402
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
 
-# Of the scripts in the sets `unseen` to `unseen10`, beside what flatout's own tests need.
+# Of the scripts in the sets `unseen` to `unseen11`, beside what flatout's own tests need.
 PACKAGES = {"pandas": "3.1.1", "h5py": "3.16.0", "scikit-learn": "1.9.1"}
 
 
@@ -96,8 +81,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true", help="name the scripts and what was planted")
-    sets = (TUNED, UNSEEN, SECOND, THIRD, FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH, TENTH)
-    parser.add_argument("--set", choices=sets, default=TUNED, help="(default: %(default)s)")
+    parser.add_argument("--set", choices=SETS, default=TUNED, help="(default: %(default)s)")
     parser.add_argument("--only", nargs="+", default=[], metavar="PART", help="scripts whose names hold one of these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1], metavar="N", help="(default: 1)")
     parser.add_argument("--fixes", action="store_true", help="apply the fixes, and measure what they give")

@@ -14,9 +14,8 @@ import yaml
 HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
-TUNED, UNSEEN, SECOND, THIRD = "scripts", "unseen", "unseen2", "unseen3"
-FOURTH, FIFTH, SIXTH, SEVENTH, EIGHTH, NINTH = "unseen4", "unseen5", "unseen6", "unseen7", "unseen8", "unseen9"
-TENTH = "unseen10"
+TUNED = "scripts"
+SETS = (TUNED, "unseen", *(f"unseen{number}" for number in range(2, 12)))
 
 
 @dataclass(frozen=True)
