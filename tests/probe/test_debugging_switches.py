@@ -5,9 +5,12 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 from flatout.probe import debugging
 
@@ -112,3 +115,29 @@ def test_cudnn_is_deterministic_again_afterwards(monkeypatch: pytest.MonkeyPatch
 def test_what_the_script_has_switched_off_stays_off() -> None:
     assert debugging.switch_off("deterministic")() is None
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_mode_that_counts_operations_is_left_out_meanwhile_and_no_other_one() -> None:
+    class Doubled(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **(kwargs or {})) * 2
+
+    def counted() -> int:
+        with FlopCounterMode(display=False) as counter:
+            torch.ones(4, 4) @ torch.ones(4, 4)
+        return counter.get_total_flops()
+
+    is_on = debugging.SETTINGS["counting_mode"].is_on
+    assert counted() == 128 and not is_on()
+    around, across = FlopCounterMode(display=False), FlopCounterMode(display=False)
+    with around:
+        assert is_on()
+        restore = debugging.switch_off("counting_mode")
+    across.__enter__()
+    assert counted() == 0 and not is_on()
+    with Doubled():
+        assert torch.ones(2).neg().tolist() == [-4.0, -4.0]  # both operators
+        assert not is_on()
+    restore()
+    across.__exit__(None, None, None)
+    assert counted() == 128 and not is_on()

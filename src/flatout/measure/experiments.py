@@ -25,6 +25,7 @@ DEBUGGING = {
     "cudnn_deterministic": "cuDNN's deterministic mode",
     "backward_threads": "the single-threaded mode of backward passes",
     "validate_args": "the argument check of torch.distributions",
+    "counting_mode": "a mode that runs Python for each operator (FlopCounterMode)",
 }
 
 

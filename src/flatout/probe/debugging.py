@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from . import counting_modes
 from .recorder import REC, quietly
 from .sites import is_user_file
 
@@ -287,6 +288,9 @@ SETTINGS: "dict[str, Setting]" = {
         lambda: not torch._C._is_multithreading_enabled(), _backward_threads_on, r"set_multithreading_enabled\("
     ),
     "validate_args": Setting(_checked_distributions, _checks_off, r"\bdistributions\b"),
+    "counting_mode": Setting(
+        counting_modes.active, counting_modes.left_out, r"\b(FlopCounter|Debug|LoggingTensor)Mode\(", True
+    ),
 }
 
 

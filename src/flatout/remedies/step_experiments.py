@@ -20,6 +20,7 @@ _HOW = {
     "tracemalloc": "remove tracemalloc.start() and PYTHONTRACEMALLOC",
     "backward_threads": "remove torch.autograd.set_multithreading_enabled(False)",
     "validate_args": "torch.distributions.Distribution.set_default_validate_args(False)",
+    "counting_mode": "count or log in one step, and use its figures: with FlopCounterMode(): only if step == 0",
 }
 _NUMERIC = {
     "deterministic": "torch.use_deterministic_algorithms(False): two runs then differ in their last bits",
