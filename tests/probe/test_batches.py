@@ -100,3 +100,11 @@ def test_nested_tensors_have_bytes_and_no_shape() -> None:
     nested = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
     assert samples_in({"a": nested}) in (0, 2)
     assert weigh({"a": nested, "b": LABELS}) == (20 + 24, ["float32 nested", "float32 [6]"])
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_tensor_weighs_what_it_holds() -> None:
+    dense = torch.eye(100)
+    assert weigh(dense.to_sparse())[0] == 100 * (2 * 8 + 4)
+    assert weigh(dense.to_sparse_csr())[0] == 101 * 8 + 100 * (8 + 4)
+    assert weigh(dense.to_sparse_csc())[0] == 101 * 8 + 100 * (8 + 4)

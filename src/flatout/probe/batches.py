@@ -6,6 +6,7 @@ A batch may be an object of the user's, any method of which may raise: what it h
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -67,9 +68,20 @@ def weigh(batch, depth=0):
         return 0, []
 
 
+def _stored(tensor):
+    """The tensors that hold the values of one: of a sparse tensor, its values and where they are."""
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor,)
+
+
 def _weigh(batch, depth):
     if isinstance(batch, Tensor):
-        size = batch.numel() * batch.element_size()
+        size = sum(part.numel() * part.element_size() for part in _stored(batch))
         shape = "nested" if batch.is_nested else list(batch.shape)
         return size, ["%s %s" % (str(batch.dtype).replace("torch.", ""), shape)]
     if depth > 4:
