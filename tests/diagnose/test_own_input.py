@@ -35,6 +35,7 @@ def library(path: str, function: str, source: str = "") -> list[object]:
         ],
         [user("yield x, y", "pairs"), user("for x, y in pairs(1000):")],
         [user("image = cv2.imread(path)")],
+        [user("states, actions = self.replay_buffer.sample(256)")],
         [
             library("PIL/Image.py", "open", "fp = builtins.open(filename)"),
             library("matplotlib/image.py", "imread"),
@@ -51,6 +52,7 @@ def test_code_that_gives_batches_is_input(frames: list[list[object]]) -> None:
     "frames",
     [
         [user("average.update(model)")],
+        [user("action = policy(state).sample()")],
         [library("tqdm/std.py", "tqdm.__iter__"), user("for step in tqdm(range(100)):")],
         [library("torch/nn/modules/module.py", "named_parameters"), user("for p in model.parameters():")],
         [library("matplotlib/figure.py", "savefig"), user("draw(losses)")],
@@ -164,6 +166,21 @@ def test_tensors_made_of_lists_before_the_forward_pass_are_input(tmp_path) -> No
     main.sample(2.7, "print(loss)")
     ledger = ledger_of(load_run(run.write()))
     assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
+
+
+def test_the_other_lines_of_a_function_that_makes_tensors_are_input_but_for_the_loop(tmp_path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    loop = user("draw(memory)", "train")
+    main.sample(0.05, "net(x)", function="train")
+    main.sample(0.7, "rows = np.random.choice(size, 32)", function="draw", outer=(loop,))
+    main.sample(1.7, "return torch.from_numpy(states[rows])", function="draw", outer=(loop,))
+    main.sample(2.7, "average = 0.9 * average + 0.1 * loss", function="train")
+    ledger = ledger_of(load_run(run.write()))
+    assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
+    assert ledger.account("host_other").seconds == pytest.approx(0.6)
 
 
 def test_the_functions_that_make_input_are_those_below_the_training_loop(tmp_path) -> None:

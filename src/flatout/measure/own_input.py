@@ -20,7 +20,7 @@ _FUNCTION = re.compile(
     re.IGNORECASE,
 )
 _SOURCE = re.compile(
-    r"\bnext\(|\b(get|next|load|make|sample|fetch|draw)_?(mini_?)?(batch|data)\w*\(|"
+    r"\bnext\(|(replay|buffer|memory)\w*\.sample\(|\b(get|next|load|make|sample|fetch|draw)_?(mini_?)?(batch|data)\w*\(|"
     r"\bfor\b.*\bin\b.*(loader|batche?s\b|queue|data_?iter|dataset)",
     re.IGNORECASE,
 )
@@ -111,7 +111,7 @@ def _input_stacks(samples: Samples, piece: Ints, candidates: Flags, computing: F
     busy = np.unique(samples.stack[(piece >= 0) & computing[piece]])
     functions = {id: _own_functions(samples, id) for id in np.unique(np.concatenate([met, busy])).tolist()}
     loop = set().union(*(functions[id] for id in busy.tolist()))
-    around = {(str(frame[0]), str(frame[2])) for id in busy.tolist() for frame in frames_of(samples.names, id)}
+    around = set().union(*(_on_stack(samples, id) for id in busy.tolist()))
     loops = around or None  # no sample met a step: nothing is known of its loop
     shown = {int(id): is_input(frames_of(samples.names, int(id)), loops) for id in np.unique(samples.stack)}
     making = set().union(*(functions[id] for id in met.tolist() if shown[id])) - loop
@@ -151,19 +151,31 @@ def divide_input(
     kind = gap * (int(account.max(initial=0)) + 1) + account
     if len(candidates):
         before = (piece >= 0) & (candidates & before_forward)[piece]
-        shows |= _makes_tensors(samples, before)
+        shows |= _makes_tensors(samples, before, (piece >= 0) & computing[piece])
         shows |= _prepares_batch(samples, before, shows)
     return divide(pieces, candidates, kind, samples, piece, shows)
 
 
-def _makes_tensors(samples: Samples, candidates: Flags) -> Flags:
-    """Samples of the user's lines that make tensors of lists and arrays, as they do for what the model is given."""
-    found = np.zeros(len(samples), bool)
+def _makes_tensors(samples: Samples, candidates: Flags, computing: Flags) -> Flags:
+    """Samples of the user's lines that make tensors of lists and arrays, as they do for what the model is given.
+
+    And of the other lines of a function that makes them, such as those that choose rows, but for the training loop's.
+    """
+    makers, making = set(), set()
     for id in np.unique(samples.stack[candidates]).tolist():
         frame = next((frame for frame in frames_of(samples.names, id) if frame[4]), None)
         if frame and _TENSORS.search(str(frame[3])):
-            found |= samples.stack == id
-    return found & candidates
+            makers.add(id)
+            making.add((str(frame[0]), str(frame[2])))
+    making -= {function for id in np.unique(samples.stack[computing]).tolist() for function in _on_stack(samples, id)}
+    for id in np.unique(samples.stack[candidates]).tolist() if making else ():
+        if _own_functions(samples, id) & making:
+            makers.add(id)
+    return candidates & np.isin(samples.stack, list(makers))
+
+
+def _on_stack(samples: Samples, stack: int) -> set[tuple[str, str]]:
+    return {(str(frame[0]), str(frame[2])) for frame in frames_of(samples.names, stack)}
 
 
 def _prepares_batch(samples: Samples, candidates: Flags, shows: Flags) -> Flags:
