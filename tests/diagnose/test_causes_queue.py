@@ -228,6 +228,12 @@ def test_what_a_data_set_reads_at_each_pass_is_its_beginning_and_no_slow_sample(
     assert epoch_start(Context.of(even)) is None and isinstance(sample_skew(Context.of(even)), Cause)
 
 
+def test_what_a_data_set_makes_at_each_pass_without_workers_is_its_beginning_too() -> None:
+    first = FirstFetch(usual_s=0.002, mean_s=0.8, waited_s=5.0, part=0.9)
+    cause = found(epoch_start(Context.of(starved(num_workers=0, pass_first_fetch=first))))
+    assert "the first fetch of a pass takes 800 ms, a usual one 2.0 ms" in cause.evidence[1].text
+
+
 def test_a_quota_and_a_hot_gpu_are_named_and_the_power_cap_is_not() -> None:
     assert "CPU quota" in found(throttled(Context.of(healthy(usage={"throttled_share": 0.2})))).title
     hot = healthy(usage={"gpu_throttled_share": 0.5, "gpu_throttle_reasons": ("hardware thermal slowdown",)})

@@ -138,7 +138,8 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
 
 def _worker_lives(side: LoaderProcesses) -> WorkerLives:
     if not side.teams:
-        return WorkerLives(None, np.zeros(0), len(side.spans(kinds.WORKER_START)))
+        first = _first_fetch_of_passes(side)
+        return WorkerLives(None, np.zeros(0), len(side.spans(kinds.WORKER_START)), pass_first_fetch=first)
     starts = np.concatenate([process.of_kinds(kinds.WORKER_START) for process in side.processes] or [no_events()])
     return WorkerLives(
         idle_share=_idle_share(side),
@@ -156,9 +157,10 @@ def _first_fetch(side: LoaderProcesses) -> FirstFetch:
 
 
 def _first_fetch_of_passes(side: LoaderProcesses) -> FirstFetch:
-    """Of a data set that reads or builds something in its ``__iter__``, it is the first fetch that takes long."""
-    if not side.teams:
-        return FirstFetch()
+    """Of a data set that reads or builds something in its ``__iter__``, it is the first fetch that takes long.
+
+    Without workers too, where the training process fetches.
+    """
     found = []
     for table in (activity.fetches for activity in side.activities):
         row = np.unique(np.searchsorted(table.start_ns, side.training.pass_starts))
