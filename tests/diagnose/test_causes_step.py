@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.causes.device import small_batch
+from flatout.diagnose.causes.host import main_process_work
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
+from flatout.measure.experiments import Experiments, Tried
 from flatout.measure.lock_waits import LockWaits
 from flatout.predict.context import Context
 from flatout.results import Cause, Line, NotMeasured
@@ -36,6 +38,16 @@ def test_a_held_lock_leads_with_the_thread_and_the_line() -> None:
     said = verdict(context, causes)
     assert "thread 'metrics'" in said
     assert "train.py:30" in said
+
+
+def test_a_thread_that_keeps_a_core_from_the_training_comes_before_the_number_of_threads() -> None:
+    tried = Tried(blocks=7, steps=3, unchanged_s=0.24, changed_s=0.12, gain=0.5, low=0.45)
+    view = replace(
+        healthy(cpu=0.001), lock=locked_by_thread(0.05), cores=2.0, experiments=Experiments(tried={"threads=1": tried})
+    )
+    causes, _ = judge(Context.of(replace(view, process=replace(view.process, threads=2))))
+    assert causes[0].id == "interpreter_lock" and "takes a core" in causes[0].title
+    assert causes[0].share > 0.3
 
 
 def test_a_short_wait_for_the_lock_is_no_fault() -> None:
@@ -135,3 +147,14 @@ def test_a_loss_summed_up_in_wide_floats_is_no_fault() -> None:
 def test_narrow_floats_give_nothing_while_batches_are_awaited() -> None:
     operators = small_operators(0.001, wide_s=0.009, saved_by_float32_s=0.0045)
     assert wide_dtype(Context.of(replace(starved(), operators=operators))) is None
+
+
+def test_code_in_a_step_that_calls_no_operator_is_the_training_processes_own_work() -> None:
+    view = healthy(cpu=0.001, lines={"forward": LINE})
+    operators = small_operators(0.007, other_code_s=0.006)
+    context = Context.of(replace(view, operators=operators))
+    cause = found(main_process_work(context))
+    assert cause.share > 0.4 and "without an operator" in cause.evidence[0].text
+    assert overhead_bound(context) is None
+    locked = Context.of(replace(view, operators=operators, lock=locked_by_thread(0.6)))
+    assert main_process_work(locked) is None

@@ -271,6 +271,21 @@ def test_without_forward_events_the_time_before_backward_is_taken_for_it(tmp_pat
     assert any("forward pass was not seen" in note for note in ledger.notes)
 
 
+def test_functions_on_data_that_is_there_are_the_loss_from_one_step_to_the_next_backward_pass(tmp_path):
+    run, main = plain(tmp_path, 1, forward_s=None, backward_s=0.1)
+    for _ in range(4):
+        main.pause(0.3)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.pause(0.05)  # before the optimizer's step
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    ledger = written(run)
+    check_sums(ledger)
+    assert ledger.account("loss").seconds == pytest.approx(0.9)
+    # The first gap follows no step of an optimizer; the short ones lie before one.
+    assert ledger.account("host_other").seconds == pytest.approx(0.5)
+    assert any("is the loss" in note for note in ledger.notes)
+
+
 def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
     run = RunBuilder(tmp_path)
     main = run.process()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.gap_code import BACKWARD, LOGGING, OPTIMIZER, OTHER, instead_of_loss, instead_of_other
+from flatout.measure.gap_code import BACKWARD, LOGGING, LOSS, OPTIMIZER, OTHER, instead_of_loss, instead_of_other
 from flatout.measure.ledger import ledger_of
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
@@ -89,3 +89,13 @@ def test_the_samples_of_a_loss_share_its_time_out_among_the_accounts(tmp_path: P
     assert other is not None and other.lines[0].source == "good = copy.deepcopy(net)"
     logging = ledger.account("logging.calls")
     assert logging is not None and logging.seconds == pytest.approx(0.8)
+
+
+def test_a_function_of_the_users_computes_in_any_library() -> None:
+    inside = [
+        library("scipy/sparse/linalg/_dsolve/linsolve.py"),
+        ["/home/me/train.py", 61, "Solve.forward", "lu = splu(k)", True],
+        user("u = Solve.apply(face, ground)"),
+    ]
+    assert instead_of_loss(inside) is None and instead_of_other(inside) == LOSS
+    assert instead_of_loss([*inside[:1], user("lu = splu(k)")]) == OTHER

@@ -401,3 +401,22 @@ def test_without_rates_operators_are_listed_all_the_same(tmp_path: Path) -> None
     assert found.roofline == NOT_MEASURED
     assert found.costliest[0].seconds == pytest.approx(0.002, rel=0.02)
     assert found.costliest[0].possible_s is None
+
+
+def test_long_pieces_without_an_operator_are_other_code_and_no_overhead(tmp_path: Path) -> None:
+    trace = Trace()
+    for _ in range(3):
+        trace.operators(20, 1000.0)
+        trace.now += 60_000.0  # in NumPy
+        trace.operators(20, 1000.0)
+        trace.update()
+    trace.reference()
+    found = measured(tmp_path, trace, step_s=0.100)
+    assert isinstance(found, Operators)
+    assert found.other_code_s == pytest.approx(0.060, rel=0.03)
+    assert found.removable_overhead_s < 0.005
+
+
+def test_functions_of_the_users_in_float64_are_not_what_float32_saves(tmp_path: Path) -> None:
+    found = measured(tmp_path, traced(10, 1000.0, "double", "PotentialSolve"), step_s=0.010)
+    assert isinstance(found, Operators) and found.wide_s == 0.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.measure.functions import work_of
 
-LOGGING, OTHER, BACKWARD, OPTIMIZER = "logging", "host_other", "backward", "optimizer"
+LOGGING, OTHER, BACKWARD, OPTIMIZER, LOSS = "logging", "host_other", "backward", "optimizer", "loss"
 _LOGGERS = re.compile(
     r"/(pytorch_lightning|lightning(/pytorch)?)/(loggers|trainer/connectors/logger_connector)/"
     r"|/(wandb|tensorboard|tensorboardX|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml|aim|torchmetrics|tqdm)/"
@@ -31,6 +31,9 @@ _UPDATES = re.compile(r"(\.(add|sub|addcmul|addcdiv|lerp)_\(|-=|\b_foreach_(add|
 # torch.autograd.grad, which penalties on gradients and equations as losses call; no backward pass was measured there.
 _GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_transforms\.py$")
 
+# The call of an autograd.Function, which may compute in NumPy or SciPy, and the function that it leads to.
+_APPLIED, _FORWARD = re.compile(r"\.apply\("), re.compile(r"(^|\.)forward$")
+
 
 def instead_of_loss(frames: Sequence[Sequence[Any]]) -> str | None:
     """The account of a stack that was sampled between forward and backward pass; None: the loss.
@@ -40,6 +43,8 @@ def instead_of_loss(frames: Sequence[Sequence[Any]]) -> str | None:
     Args:
         frames: innermost first, ``[file, line, function, source, is_user]`` as the record keeps them.
     """
+    if _is_function(frames):
+        return None
     work = work_of(frames)
     if work.package is not None and work.package not in _OF_MODELS:
         return OTHER
@@ -62,8 +67,17 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
     Args:
         frames: as for ``instead_of_loss``.
     """
+    if _is_function(frames):
+        return LOSS
     inner = itertools.takewhile(lambda frame: not frame[4], frames)
     if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner):
         return BACKWARD
     caller = next((frame for frame in frames if frame[4]), None)
     return OPTIMIZER if caller is not None and _UPDATES.search(str(caller[3])) else None
+
+
+def _is_function(frames: Sequence[Sequence[Any]]) -> bool:
+    """True inside the forward pass of an autograd.Function."""
+    return any(
+        _FORWARD.search(str(inner[2])) and _APPLIED.search(str(outer[3])) for inner, outer in itertools.pairwise(frames)
+    )

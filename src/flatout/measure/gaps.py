@@ -74,13 +74,22 @@ def name_gaps(training: Training, pieces: Pieces, spans: Events, kind: Ints, acc
     account = np.where(closure, CODE["host_other"], account)
     # Candidates, the kinds of span that come before and after them, and the account they then belong to.
     rules: list[tuple[Flags, tuple[int, ...], int, str]] = [(gap | inner, (kinds.FORWARD,), kinds.BACKWARD, "loss")]
-    if blind:
+    arrives = np.any(in_window & np.isin(kind, (kinds.BATCH_WAIT, kinds.H2D)))
+    if blind and arrives:
         rules.append((gap | closure, (kinds.BATCH_WAIT, kinds.H2D), kinds.BACKWARD, "forward"))
     for candidates, come_before, comes_after, id in rules:
         found = candidates & np.isin(kind_before, come_before) & (kind_after == comes_after)
         account = np.where(found, CODE[id], account)
-    said = "the forward pass was not seen: the time from a batch's arrival to its backward pass is taken for it"
-    return account, [said] if blind else []
+    if not blind:
+        return account, []
+    if arrives:
+        said = "the forward pass was not seen: the time from a batch's arrival to its backward pass is taken for it"
+        return account, [said]
+    # Functions instead of modules, on data that is there: what else the loop does is found by its code, as in a loss.
+    before, after = _neighbours(np.isin(kind, (kinds.OPTIMIZER, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)))
+    after_step = (before >= 0) & (kind[before] == kinds.OPTIMIZER) & (after >= 0) & (kind[after] == kinds.BACKWARD)
+    said = "the forward pass was not seen: the time from an optimizer's step to the next backward pass is the loss"
+    return np.where(gap & after_step, CODE["loss"], account), [said]
 
 
 def _neighbours(marked: Flags) -> tuple[Ints, Ints]:

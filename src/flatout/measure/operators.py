@@ -38,6 +38,7 @@ from flatout.measure.slice_gradients import SliceGradients, slice_gradients
 from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
+from flatout.measure.without_operators import long_pieces_ns
 from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
@@ -81,14 +82,16 @@ class Operators:
     work: tuple[KernelWork, ...] = ()  # of all kernels
     ceilings: Ceilings | str = NOT_MEASURED  # rates of the device; text: why they are not known
     launching_s: float = 0.0  # the least time in which the host calls the operators of a step
+    other_code_s: float = 0.0  # of computed_s, in which no operator runs for milliseconds
 
     @property
     def removable_overhead_s(self) -> float:
         """The overhead on a core, without that of recurrent layers: fewer calls or a compiler do not shorten those.
 
-        A thread that sleeps, or waits for a lock or a process, calls no operator.
+        A thread that sleeps, waits for a lock or a process, or runs other code, calls no operator.
         """
-        return min(self.overhead_s * (1.0 - self.recurrent), max(self.computed_s - self.blocked_s, 0.0))
+        overhead_s = max(self.overhead_s - self.other_code_s, 0.0)
+        return min(overhead_s * (1.0 - self.recurrent), max(self.computed_s - self.blocked_s, 0.0))
 
     @property
     def saved_overhead_s(self) -> float:
@@ -238,12 +241,19 @@ def _measured(
     if training.loader is None:
         other_s += window.step_s("batch_wait")
     running = 1.0 - min(window.queued, 0.99)
-    around_s = min(computed_s * running, traced_s - other_s * running) - kernels_s
+    traced_computing_s = traced_s - other_s * running
+    around_s = min(computed_s * running, traced_computing_s) - kernels_s
     overhead_s = max(float(around_s), 0.0) / running  # a thread that computes less waits less for a core, too
+    shown = [operators.take(inside), *([trace.kernels] if has_kernels else [])]
+    free_s = max(long_pieces_ns(shown, waits, begin, finish) / per_s - other_s * running, 0.0)
+    part = free_s / traced_computing_s if traced_computing_s > 0 else 0.0
+    other_code_s = min(part, 1.0) * computed_s
     ceilings = read_ceilings(training.process.info, window.cores)
     found = by_cost(operators, attribution, owner, spans.name, work, steps)
     all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
     by_user = inside & called_by_user(attribution.caller)
+    # A function of the user's may compute in other libraries, which need not know float32.
+    wide = spans.wide & (has_kernels | np.array([name.startswith("aten::") for name in spans.name], bool))
     updates = named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
@@ -255,8 +265,8 @@ def _measured(
         kernels_s=kernels_s,
         in_graph_calls_s=min(in_graph_calls_s, overhead_s),
         pointwise_s=float(work[~product].sum() / per_s),
-        wide_s=float(work[spans.wide].sum() / per_s),
-        saved_by_float32_s=float((work * factors.saved(spans.name, product, has_kernels))[spans.wide].sum() / per_s),
+        wide_s=float(work[wide].sum() / per_s),
+        saved_by_float32_s=float((work * factors.saved(spans.name, product, has_kernels))[wide].sum() / per_s),
         conversions=float(np.count_nonzero(spans.converts) / steps) if trace.strides else None,
         conversions_s=float(work[spans.converts].sum() / per_s),
         float64_factor=factors.product,
@@ -270,6 +280,7 @@ def _measured(
         work=kernel_work(found),
         ceilings=ceilings,
         launching_s=launching_s,
+        other_code_s=other_code_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),
         dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),

@@ -19,17 +19,56 @@ from flatout.units import duration, of_cores, percent, size
 
 # A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
 _BATCH, _NEARLY = ("small_batch",), 0.7
+_LARGE_PIECES = 0.1  # of the time, without an operator; less may be disturbances of the few steps that were traced
 
 
 def _works_between_phases(context: Context, found: Cause) -> str:
-    line = where(context.run, "host_other")
+    account = "host_other" if context.run.seconds("host_other") >= _computing_s(context) else "loss"
+    line = where(context.run, account)
     return f"Code of the training loop outside the model takes {percent(found.share)} of the time{line}."
 
 
 @cause("training", hides=_BATCH, hides_from=_NEARLY, sentence=_works_between_phases)
 def main_process_work(context: Context) -> Found | Lacks | None:
-    """The user's own code between the phases of a step."""
-    return _in_step(context, "host_other", "other code in the training process", 0.8)
+    """The user's own code between the phases of a step, or in one of them without an operator of torch."""
+    between = _in_step(context, "host_other", "other code in the training process", 0.8)
+    inside = _without_operators(context)
+    if not isinstance(between, Found) or inside is None:
+        return inside or between
+    share = min(between.share + inside.share, 1.0)
+    first, second = sorted((between, inside), key=lambda found: -found.share)
+    return replace(first, share=share, evidence=(*first.evidence, *second.evidence))
+
+
+def _without_operators(context: Context) -> Found | None:
+    """Code in forward pass, loss or backward pass that calls no operator for milliseconds, as in NumPy or Python."""
+    run, model = context.run, context.fitted
+    seconds = _computing_s(context)
+    if model is None or seconds <= 0:
+        return None
+    each_s = seconds / model.batches
+    share = model.recovered(shorter_step(each_s))
+    if share < _LARGE_PIECES:
+        return None
+    accounts = sorted(("loss", "forward", "backward"), key=lambda id: -run.ledger.share(id))
+    account = "loss" if run.seconds("loss") >= DOMINANT_SHARE * seconds else accounts[0]
+    text = f"{duration(each_s)} a step pass in forward pass, loss and backward pass without an operator of torch"
+    return Found(
+        title="code without operators holds up the steps",
+        share=share,
+        confidence=0.75,
+        evidence=(Evidence(text, {"without_operators_s": each_s}), *hottest(run.lines(account, 3), 3)),
+    )
+
+
+def _computing_s(context: Context) -> float:
+    """Seconds of the window in which a step computes without operators; waits for the interpreter lock left out."""
+    run, operators = context.run, context.run.operators
+    if isinstance(operators, str) or operators is None or context.fitted is None:
+        return 0.0
+    lock_s = run.lock.share * context.fitted.now.total_s if run.lock and not isinstance(run.lock, str) else 0.0
+    each_s = min(operators.other_code_s - lock_s, operators.computed_s - operators.blocked_s)
+    return max(each_s, 0.0) * run.ledger.steps.count
 
 
 def _waits_for_own_input(context: Context, found: Cause) -> str:
@@ -183,8 +222,9 @@ def epoch_start(context: Context) -> Found | Lacks | None:
     evidence = []
     if run.loading and (first := run.loading.workers.pass_first_fetch).slow:
         seconds += first.waited_s
+        where = " in a worker" if run.loading.settings.num_workers else ""
         text = (
-            f"the first fetch of a pass takes {duration(first.mean_s)} in a worker, a usual one "
+            f"the first fetch of a pass takes {duration(first.mean_s)}{where}, a usual one "
             f"{duration(first.usual_s)}: waiting for these took {duration(first.waited_s)}"
         )
         evidence.append(Evidence(text, {"pass_first_s": first.mean_s, "pass_first_waited_s": first.waited_s}))

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, place
+from flatout.measure.lock_waits import LockWaits
 from flatout.measure.samples import top_lines
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import shorter_step
+from flatout.predict.step_changes import rethreaded, shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import duration, factor, of_cores, percent
 
 # A quarter of the wall time: every step has some overhead, and to halve this much gives 1.14x.
 _LARGE_OVERHEAD = 0.25
+# Of another thread of the process: less does not keep a core from an intra-op thread.
+_BUSY_CORES = 0.25
 
 
 def _waits_for_lock(context: Context, found: Cause) -> str:
@@ -20,6 +23,11 @@ def _waits_for_lock(context: Context, found: Cause) -> str:
     if lock is None or isinstance(lock, str):
         return found.title
     at = f" ({place(lock.lines[0])})" if lock.lines else ""
+    if _takes_a_core(context, lock) > lock.share:
+        return (
+            f"{lock.holder[:1].upper()}{lock.holder[1:]}{at} takes a core and Python's interpreter lock from the "
+            f"training: {percent(found.share)} of the time."
+        )
     return (
         f"The training thread waits {percent(found.share)} of the time for Python's interpreter lock, "
         f"which {lock.holder} holds{at}."
@@ -51,8 +59,13 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
     share = min(share, context.fitted.now.spare_share)
     if share < NOISE_SHARE:
         return None
+    title = f"{lock.holder} holds Python's interpreter lock, which the training thread waits for"
+    taken, evidence = _takes_a_core(context, lock), []
+    if taken > share:
+        share, title = taken, f"{lock.holder} takes a core and Python's interpreter lock from the training"
+        evidence.append(Evidence("fewer threads, which leave it a core, make the steps shorter", {"of_a_core": taken}))
     return Found(
-        title=f"{lock.holder} holds Python's interpreter lock, which the training thread waits for",
+        title=title,
         share=share,
         confidence=0.8,
         evidence=(
@@ -61,9 +74,21 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
                 f"the process's other Python threads use {of_cores(lock.other_cores)}",
                 {"lock_wait": lock.share, "other_threads_cores": lock.other_cores, "thread": lock.thread},
             ),
+            *evidence,
             *hottest(lock.lines, 3),
         ),
     )
+
+
+def _takes_a_core(context: Context, lock: LockWaits) -> float:
+    """Share of the time that steps with fewer threads gain, where a Python thread keeps a core from one of them."""
+    run = context.run
+    best, now = run.experiments.best_threads(), run.process.threads
+    if best is None or now is None or run.cores is None or lock.other_cores < _BUSY_CORES:
+        return 0.0
+    if not best[0] < now <= run.cores < now + lock.other_cores:
+        return 0.0
+    return context.model.recovered(rethreaded(context, best[1].gain))
 
 
 def _is_overhead(context: Context, found: Cause) -> str:
