@@ -38,7 +38,7 @@ from flatout.measure.slice_gradients import SliceGradients, slice_gradients
 from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
-from flatout.measure.without_operators import long_pieces_ns
+from flatout.measure.without_operators import long_pieces_ns, share_outside_torch
 from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
@@ -124,7 +124,8 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
     if operator_ns is None or factor is None or measured is None:
         return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
     blocked = charged.blocked_share(_COMPUTE, training.window_begin_ns, training.window_end_ns)
-    window = _Window(ledger, queued, blocked, charged.samples, _usable_cores(run))
+    outside = share_outside_torch(charged, _COMPUTE, training.window_begin_ns, training.window_end_ns)
+    window = _Window(ledger, queued, blocked, outside, charged.samples, _usable_cores(run))
     factors = _WideFactors(float(factor), float(reference.get("float64_convolution_factor") or factor))
     return _measured(trace, training, window, _Costs(operator_ns, *measured), factors)
 
@@ -139,6 +140,7 @@ class _Window:
     ledger: Ledger
     queued: float
     blocked: float  # share of the time computing
+    outside: float  # share of the time computing in which torch's own Python code is not the innermost
     samples: Samples
     cores: float | None  # that the training may use
 
@@ -247,7 +249,9 @@ def _measured(
     shown = [operators.take(inside), *([trace.kernels] if has_kernels else [])]
     free_s = max(long_pieces_ns(shown, waits, begin, finish) / per_s - other_s * running, 0.0)
     part = free_s / traced_computing_s if traced_computing_s > 0 else 0.0
-    other_code_s = min(part, 1.0) * computed_s
+    # A thread that loses its core for milliseconds calls no operator either.
+    lost = window.queued * window.step_s(*ACCOUNTS) / computed_s if computed_s > 0 else 0.0
+    other_code_s = max(min(part, window.outside) - lost, 0.0) * computed_s
     ceilings = read_ceilings(training.process.info, window.cores)
     found = by_cost(operators, attribution, owner, spans.name, work, steps)
     all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)

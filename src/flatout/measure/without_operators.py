@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 import numpy as np
 
+from flatout.measure.account_ids import CODE
+from flatout.measure.accounts import Charged
+from flatout.measure.samples import frames_of
 from flatout.measure.timeline import Accrual, Pieces, union
 from flatout.record.kernel_trace import Spans
+
+_TORCH = re.compile(r"/torch/")
 
 # From one operator to the next, Python takes microseconds; a loss with much of it, tenths of a millisecond.
 _LONG_NS = 2_000_000
@@ -25,3 +33,24 @@ def long_pieces_ns(spans: list[Spans], waits: Pieces, begin: int, finish: int) -
     free_start, free_end = np.append(begin, busy.end), np.append(busy.start, finish)
     length = free_end - free_start - Accrual(waits).between(free_start, free_end)
     return float(length[length >= _LONG_NS].sum())
+
+
+def share_outside_torch(charged: Charged, accounts: Sequence[str], begin: int, finish: int) -> float:
+    """Share of the stack samples in some accounts in which torch's own Python code is not the innermost.
+
+    The most that other code can take: a line of the user's that calls an operator by itself counts, too.
+
+    Args:
+        charged: the training thread's time.
+        accounts: their ids.
+        begin: of the window, ns.
+        finish: its end.
+    """
+    samples, piece = charged.samples, charged.sample_piece
+    inside = (samples.time_ns >= begin) & (samples.time_ns < finish) & (piece >= 0)
+    rows = np.flatnonzero(inside)
+    rows = rows[np.isin(charged.account[piece[rows]], [CODE[id] for id in accounts])]
+    frames = {id: frames_of(samples.names, id) for id in np.unique(samples.stack[rows]).tolist()}
+    other = {id for id, found in frames.items() if found and not _TORCH.search(str(found[0][0]).replace("\\", "/"))}
+    weight = samples.weight[rows]
+    return float(weight[np.isin(samples.stack[rows], list(other))].sum() / weight.sum()) if weight.sum() > 0 else 0.0
