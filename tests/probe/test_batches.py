@@ -108,3 +108,20 @@ def test_a_sparse_tensor_weighs_what_it_holds() -> None:
     assert weigh(dense.to_sparse())[0] == 100 * (2 * 8 + 4)
     assert weigh(dense.to_sparse_csr())[0] == 101 * 8 + 100 * (8 + 4)
     assert weigh(dense.to_sparse_csc())[0] == 101 * 8 + 100 * (8 + 4)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_and_the_programs_modes_are_left_in_peace() -> None:
+    class Counts(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        asked = 0
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Counts.asked += 1
+            return func(*args, **(kwargs or {}))
+
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert samples_in([nested]) == 0
+    batch = [torch.ones(4, 2), torch.ones(4)]
+    with Counts():
+        assert samples_in(batch) == 4 and weigh(batch)[0] == 48
+        assert Counts.asked == 0

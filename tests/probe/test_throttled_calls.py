@@ -13,14 +13,14 @@ import pytest
 from flatout.runner.command import injecting_environment
 
 TRAINING = """
-import copy, json, random
+import copy, functools, json, random
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-names = "report hook average update add_up evaluate keep noise own_pass made normal dropped graph listed streamed"
+names = "report hook average update add_up evaluate keep noise own_pass made normal dropped graph listed streamed tell"
 calls = dict.fromkeys(names.split(), 0)
 
 class Journal:
@@ -80,6 +80,16 @@ def own_pass(model, x):
     calls["own_pass"] += 1
     model(x).mean().backward()
 
+def logged(function):
+    @functools.wraps(function)
+    def call(*args):
+        return function(*args)
+    return call
+
+@logged
+def tell(step):
+    calls["tell"] += 1
+
 def around():
     def made(value):
         calls["made"] += 1
@@ -120,6 +130,7 @@ for step in range(1, 42):
     optimizer.step()
     losses.append(loss.item())
     reported.append(journal.report(loss.item(), scale=2.0)["loss"])
+    tell(step)
     average(model, shadow), keep(output), noise(), made(step), averaged.update(model), add_up(model)
     normal(), dropped(), graph(output), listed(), list(streamed())
     if step % 5 == 0:
@@ -152,7 +163,7 @@ def plain(script: Path) -> dict[str, Any]:
 
 
 def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Path, plain: dict[str, Any]) -> None:
-    seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10")
+    seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10", "tell:10")
     line = next(place for place, text in enumerate(script.read_text().splitlines(), 1) if "reported.append" in text)
     # The results of validation and hooks are dropped.
     assert said.startswith("flatout: set ") and said.count("\n") == 3
@@ -164,7 +175,7 @@ def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Pat
     # Two layers, two passes a step, and those of the validations, which run in steps that are no turn of the hooks.
     assert seen["calls"]["hook"] < 0.4 * plain["calls"]["hook"]
     assert plain["calls"]["evaluate"] == 8 and seen["calls"]["evaluate"] == 5
-    assert seen["calls"]["made"] == 6
+    assert seen["calls"]["made"] == seen["calls"]["tell"] == 6  # also below a decorator, which has its name
     # The validation draws the order of its batches: where it is left out, as many numbers are drawn.
     assert seen["losses"] == plain["losses"]
 

@@ -30,7 +30,7 @@ GROUP_LABELS = {"lookup": "row lookup in tables", "tokenise": "tokenise text", "
 BOUNDARY_CHILDREN = {
     kinds.ITER_START: ("start", "starting an epoch (sampler, lists)"),
     kinds.WORKER_START: ("worker_startup", "waiting until new workers were ready"),
-    kinds.ITER_END: ("end", "ending an epoch (shutting workers down)"),
+    kinds.ITER_END: ("end", "ending an epoch (shutting workers down, freeing memory)"),
 }
 # What the stack samples alone show of an account.
 WITHOUT_EVENT = {

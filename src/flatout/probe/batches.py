@@ -9,13 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_UNSEEN = torch._C.DisableTorchFunction  # the program's modes and subclasses of tensors do not see what is asked here
+
 
 def samples_in(batch):
     """Samples of a batch: the first dimension of the first tensor in it; 0 when it has none."""
-    if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim():
-        return len(batch[0])
     try:
-        return _samples_in(batch)
+        with _UNSEEN():
+            if type(batch) in (list, tuple) and batch and type(batch[0]) is Tensor and batch[0].dim():
+                return len(batch[0])
+            return _samples_in(batch)
     except Exception:
         return 0
 
@@ -63,7 +66,8 @@ def _fields(batch):
 def weigh(batch, depth=0):
     """Bytes of all tensors of a batch, and how each is laid out."""
     try:
-        return _weigh(batch, depth)
+        with _UNSEEN():
+            return _weigh(batch, depth)
     except Exception:
         return 0, []
 

@@ -35,7 +35,7 @@ def thread_times():
         waiting = int(os.pread(fd, 96, 0).split()[1])
         # The file's own figure of the time on a core dates from the last tick, up to 10 ms ago.
         return time.thread_time_ns(), waiting
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):  # the script has closed it, and may have opened another file there
         return None
 
 

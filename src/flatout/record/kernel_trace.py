@@ -83,6 +83,8 @@ def read_trace(path: Path) -> KernelTrace | str | None:
     except FileNotFoundError:
         return None
     except (OSError, EOFError, zlib.error, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, EOFError):
+            return "the kernel trace was not complete when the run ended"
         return f"the kernel trace cannot be read ({type(error).__name__})"
     if not isinstance(events, list):
         return "the kernel trace holds no events"

@@ -257,8 +257,8 @@ def cheaper_epoch_start(context: Context, cause: Cause) -> Proposal | None:
             title = "keep in each worker what the data set reads or builds at every pass"
             how = f"{kept}; persistent_workers=True"
         else:
-            title = "keep what the data set reads or builds at every pass, and draw in arrays what is random"
-            how = f"{kept}; numpy.random.randint(n, size=count) instead of a loop"
+            title = "keep what the data set reads or builds at every pass"
+            how = f"{kept}; what is drawn at random stays there, in arrays: that changes the numbers that follow"
 
             def without(part: float) -> Change:
                 return Change(fetch_cpu_factor=1.0 - part * first.part)
@@ -270,7 +270,7 @@ def cheaper_epoch_start(context: Context, cause: Cause) -> Proposal | None:
         most=without(1.0),
         how=how,
         basis="measured time at the beginning of epochs; assumes that a tenth of it is left",
-        memory_bytes=0,
+        memory_bytes=None,
     )
 
 

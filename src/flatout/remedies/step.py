@@ -19,13 +19,25 @@ def thread_to_process(context: Context, cause: Cause) -> Proposal | None:
     lock = context.run.lock
     if lock is None or isinstance(lock, str):
         return None
-    share = min(cause.share, context.model.now.spare_share)
+    share = min(lock.share, context.model.now.spare_share)
     # A process needs the same time on a core, which the training's threads may have to share with it.
     cores, used = context.run.cores, context.run.usage.main_cores
     room = cores is None or used is None or used + lock.share <= cores
     likely, least = (_LIKELY, 0.5) if room else (0.5, 0.0)
     spare = min(context.model.now.spare_share, _MOST)
     likely_share, most_share = (min(part * share, spare) for part in (likely, _WHOLE))
+    if cause.share > lock.share:
+        # It keeps a core from the training, which a process would do, too.
+        taken = min(cause.share, spare)
+        return Proposal(
+            title=f"let {lock.holder} sleep between its turns, or leave it out",
+            change=Change(step_removed_s=taken * context.model.now.total_s),
+            gain=Gain(_factor(taken), _factor(least * share), _factor(max(taken, most_share))),
+            how="time.sleep(0.1) in its loop, or a lower rate; or its work on another machine, as it needs a core",
+            basis="measured: with fewer intra-op threads, which leave it a core, steps are this much shorter; waits "
+            "for the lock come on top",
+            memory_bytes=0,
+        )
     return Proposal(
         title=f"move the work of {lock.holder} into a process",
         change=Change(step_removed_s=likely_share * context.model.now.total_s),
@@ -46,7 +58,7 @@ def sooner_switch(context: Context, cause: Cause) -> Proposal | None:
     if context.run.lock is None or isinstance(context.run.lock, str) or now_us < 2 * _SWITCH_US:
         return None
     # At the most the waits become shorter as the interval does; a training that needs what the thread makes waits on.
-    share = min(cause.share, context.model.now.spare_share)
+    share = min(context.run.lock.share, context.model.now.spare_share)
     shorter = 1.0 - _SWITCH_US / now_us
     return Proposal(
         title=f"give up the interpreter lock after {_SWITCH_US} µs, not {now_us:,} µs",

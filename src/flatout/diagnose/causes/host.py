@@ -50,8 +50,8 @@ def _without_operators(context: Context) -> Found | None:
     share = model.recovered(shorter_step(each_s))
     if share < _LARGE_PIECES:
         return None
-    accounts = sorted(("loss", "forward", "backward"), key=lambda id: -run.ledger.share(id))
-    account = "loss" if run.seconds("loss") >= DOMINANT_SHARE * seconds else accounts[0]
+    # A backward pass is torch's own, but for functions of the user's.
+    account = "loss" if run.seconds("loss") >= DOMINANT_SHARE * seconds else "forward"
     text = f"{duration(each_s)} a step pass in forward pass, loss and backward pass without an operator of torch"
     return Found(
         title="code without operators holds up the steps",

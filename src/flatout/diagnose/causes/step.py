@@ -10,7 +10,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import rethreaded, shorter_step
 from flatout.results import Cause, Evidence
-from flatout.units import duration, factor, of_cores, percent
+from flatout.units import counted, duration, factor, of_cores, percent
 
 # A quarter of the wall time: every step has some overhead, and to halve this much gives 1.14x.
 _LARGE_OVERHEAD = 0.25
@@ -63,7 +63,7 @@ def interpreter_lock(context: Context) -> Found | Lacks | None:
     taken, evidence = _takes_a_core(context, lock), []
     if taken > share:
         share, title = taken, f"{lock.holder} takes a core and Python's interpreter lock from the training"
-        evidence.append(Evidence("fewer threads, which leave it a core, make the steps shorter", {"of_a_core": taken}))
+        evidence.append(_with_fewer_threads(context))
     return Found(
         title=title,
         share=share,
@@ -89,6 +89,17 @@ def _takes_a_core(context: Context, lock: LockWaits) -> float:
     if not best[0] < now <= run.cores < now + lock.other_cores:
         return 0.0
     return context.model.recovered(rethreaded(context, best[1].gain))
+
+
+def _with_fewer_threads(context: Context) -> Evidence:
+    best = context.run.experiments.best_threads()
+    assert best is not None
+    count, one = best
+    return Evidence(
+        f"with {counted(count, 'intra-op thread')}, which leaves it a core, a step takes {duration(one.changed_s)}, "
+        f"as it is {duration(one.unchanged_s)}",
+        {"threads": count, "step_s": one.changed_s, "unchanged_s": one.unchanged_s},
+    )
 
 
 def _is_overhead(context: Context, found: Cause) -> str:

@@ -41,6 +41,8 @@ def find(named):
     functions = [one for one in gc.get_objects() if type(one) is FunctionType]
     for one in named:
         found = [function for function in functions if one.names(function)]
+        # A decorator of the same file has the function's name: what it calls is meant, once.
+        found = [function for function in found if getattr(function, "__wrapped__", None) not in found]
         files = {os.path.abspath(function.__code__.co_filename) for function in found}
         here = os.path.abspath(one.file)
         if here not in files and len(files) > 1:
