@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,10 @@ def long_pieces_ns(spans: list[Spans], waits: Pieces, begin: int, finish: int) -
     return float(length[length >= _LONG_NS].sum())
 
 
+def _is_of_torch(frame: Sequence[Any]) -> bool:
+    return not frame[4] and bool(_TORCH.search(str(frame[0]).replace("\\", "/")))
+
+
 def share_outside_torch(charged: Charged, accounts: Sequence[str], begin: int, finish: int) -> float:
     """Share of the stack samples in some accounts in which torch's own Python code is not the innermost.
 
@@ -51,6 +56,6 @@ def share_outside_torch(charged: Charged, accounts: Sequence[str], begin: int, f
     rows = np.flatnonzero(inside)
     rows = rows[np.isin(charged.account[piece[rows]], [CODE[id] for id in accounts])]
     frames = {id: frames_of(samples.names, id) for id in np.unique(samples.stack[rows]).tolist()}
-    other = {id for id, found in frames.items() if found and not _TORCH.search(str(found[0][0]).replace("\\", "/"))}
+    other = {id for id, found in frames.items() if found and not _is_of_torch(found[0])}
     weight = samples.weight[rows]
     return float(weight[np.isin(samples.stack[rows], list(other))].sum() / weight.sum()) if weight.sum() > 0 else 0.0

@@ -163,7 +163,11 @@ class _ThrottledCalls:
         self._injected.done("call_every")
         text = throttled.named.text
         if result is not None and text not in self._used:
-            self._used[text] = _use(sys._getframe(2), throttled.function.__code__)
+            self._used[text] = ""
+            try:
+                self._used[text] = _use(sys._getframe(2), throttled.function.__code__)
+            except Exception:
+                report_fault("call_every")
 
     def _say_used(self):
         """What the program does with results of before is not known."""
@@ -191,7 +195,7 @@ def _use(frame, code):
         if then == "POP_TOP":
             return ""
         if not passes_on and then != "RETURN_VALUE":
-            return "%s:%d" % (os.path.basename(found.co_filename), frame.f_lineno)
+            return "%s:%d" % (os.path.basename(found.co_filename), frame.f_lineno or 0)
         frame = frame.f_back
     return ""
 
