@@ -15,6 +15,7 @@ from flatout.diagnose.verdict import verdict
 from flatout.measure.experiments import Experiments, Tried
 from flatout.measure.lock_waits import LockWaits
 from flatout.predict.context import Context
+from flatout.remedies.step import thread_to_process
 from flatout.results import Cause, Line, NotMeasured
 from tests.diagnose.views import LINE, healthy, small_operators, starved
 
@@ -45,8 +46,13 @@ def test_a_thread_that_keeps_a_core_from_the_training_comes_before_the_number_of
     view = replace(
         healthy(cpu=0.001), lock=locked_by_thread(0.05), cores=2.0, experiments=Experiments(tried={"threads=1": tried})
     )
-    causes, _ = judge(Context.of(replace(view, process=replace(view.process, threads=2))))
+    context = Context.of(replace(view, process=replace(view.process, threads=2)))
+    causes, _ = judge(context)
     assert causes[0].id == "interpreter_lock" and "takes a core" in causes[0].title
+    assert "takes a core" in verdict(context, causes)
+    # A process would need the same core.
+    proposal = thread_to_process.propose(context, causes[0])
+    assert proposal is not None and "sleep between its turns" in proposal.title
     assert causes[0].share > 0.3
 
 

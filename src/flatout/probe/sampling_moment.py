@@ -2,8 +2,8 @@
 
 Only who has the lock can look at frames, so a thread that computes with the lock is seen when it lets go: at the latest
 when another thread has waited for the switch interval (5 ms) and Python's loop notices that, which is right after the
-call that took so long; but earlier wherever it opens a file or calls torch. Without a remedy, two thirds of the samples
-of a thread that parses text for 6 ms and then opens a file show the opening. Where a wait for the lock ended in this
+call that took so long; but earlier wherever it opens a file or calls torch. Two thirds of the samples of a thread that
+parses text for 6 ms and then opens a file showed the opening. Where a wait for the lock ended in this
 way, the moment is drawn again with a short interval, until the thread is caught at what it computes.
 """
 
@@ -17,7 +17,7 @@ from .descriptors import close_own
 from .recorder import now
 
 SHORT_S = 1e-4  # the switch interval while a moment is drawn again
-LATE_S = 3e-4  # a thread that waits for no lock is woken within a tenth of that
+LATE_S = 3e-4  # a thread that waits for no lock was woken within 0.1 ms, on one machine
 MOST_DRAWS = 5
 
 _jitter = random.Random(0x5EED)  # a separate generator: the user's random sequence must not change

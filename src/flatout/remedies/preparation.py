@@ -53,7 +53,7 @@ _SHRINKS = 0.5
 # Of torchvision's.
 _SAME_EACH_TIME = {*BEGINNINGS, "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "ConvertImageDtype", "ToDtype"}
 _SAME_EACH_TIME |= {"Normalize"}
-# Packages that read parts of arrays, in which an index finds nothing, and those that search.
+# Packages that read parts of arrays, in which an index finds nothing, and those that search tables.
 _IN_CHUNKS = ("h5py", "zarr", "tables")
 _DATABASES = ("sqlite3", "sqlalchemy", "peewee", "duckdb", "apsw")
 _SEARCHES = re.compile(r"\.(execute\w*|fetch(one|many|all)|query|sql)\(|\bread_sql")

@@ -222,9 +222,9 @@ def epoch_start(context: Context) -> Found | Lacks | None:
     evidence = []
     if run.loading and (first := run.loading.workers.pass_first_fetch).slow:
         seconds += first.waited_s
-        where = " in a worker" if run.loading.settings.num_workers else ""
+        made_in = " in a worker" if run.loading.settings.num_workers else ""
         text = (
-            f"the first fetch of a pass takes {duration(first.mean_s)}{where}, a usual one "
+            f"the first fetch of a pass takes {duration(first.mean_s)}{made_in}, a usual one "
             f"{duration(first.usual_s)}: waiting for these took {duration(first.waited_s)}"
         )
         evidence.append(Evidence(text, {"pass_first_s": first.mean_s, "pass_first_waited_s": first.waited_s}))
