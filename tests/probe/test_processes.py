@@ -276,6 +276,7 @@ def test_a_sitecustomize_that_fails_fails_as_it_would_without_the_probe(tmp_path
     assert "theirs" in ran[1].err
 
 
+@pytest.mark.usefixtures("without_coverage")  # it imports some of them before the script
 @pytest.mark.parametrize("name", ["resource", "select", "queue"])
 def test_a_script_imports_its_own_module_in_place_of_one_that_the_probe_has_imported(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("whose = 'mine'\n")

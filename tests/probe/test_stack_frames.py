@@ -80,6 +80,7 @@ def test_a_sample_keeps_nothing_of_the_training_alive(monkeypatch: pytest.Monkey
         sampler.close_states()
 
 
+@pytest.mark.serial  # a busy machine or coverage.py decides who gets the lock
 def test_what_computes_with_the_interpreter_lock_is_sampled_rather_than_what_next_lets_it_go(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
