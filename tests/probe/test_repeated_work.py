@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -164,8 +165,37 @@ def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[
     assert looked_at(step)["operators"]
     own.__exit__(None, None, None)
     assert torch.equal(WEIGHT @ WEIGHT, WEIGHT.mm(WEIGHT))
-    while torch._C._len_torch_dispatch_stack() > before:
-        torch._C._pop_torch_dispatch_stack(None)
+    repeated_work.leave()
+    assert torch._C._len_torch_dispatch_stack() == before
+
+
+def test_a_step_that_ends_in_inference_mode_leaves_every_operator_as_it_was(
+    looked_at: Callable[..., dict[str, Any]],
+) -> None:
+    mode = RepeatedWork()
+    mode.begin()
+    with torch.inference_mode():
+        mode.end(False)  # such as at the first batch of a validation
+        assert torch.equal(WEIGHT @ WEIGHT, WEIGHT.mm(WEIGHT))
+        mode.begin()
+    with torch.profiler.record_function("an operator without a tensor"):
+        assert torch.equal(WEIGHT @ WEIGHT, WEIGHT.mm(WEIGHT))
+    repeated_work.leave()
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert looked_at(lambda: WEIGHT @ WEIGHT)["operators"] == 1
+
+
+def test_a_process_that_is_forked_in_a_step_only_runs_its_operators(looked_at: Callable[..., dict[str, Any]]) -> None:
+    mode = RepeatedWork()
+    mode.begin()
+    child = os.fork()
+    if not child:
+        WEIGHT @ WEIGHT
+        os._exit(len(mode._calls))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    WEIGHT @ WEIGHT
+    assert len(mode._calls) == 1
+    mode.end(False)
 
 
 def test_a_step_inside_a_mode_of_the_users_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

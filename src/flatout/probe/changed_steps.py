@@ -122,6 +122,7 @@ class ChangedSteps:
 
     def step_begins(self):
         """The own part of a step begins."""
+        repeated_work.leave()
         if self.change and self.applied is None:
             self.applied = self.changes.apply(self.change)
         if self.skipped and not self.counted:
@@ -180,6 +181,7 @@ class ChangedSteps:
     def _undo(self):
         if self.repeated is not None:
             self.repeated.end(False)
+        repeated_work.leave()
         restore, self.applied = self.applied, None
         if restore is not None:
             restore()

@@ -1,5 +1,6 @@
 """Work that a step does twice: operators with the same inputs as an earlier one, and their backward passes."""
 
+import os
 import sys
 import threading
 import time
@@ -49,35 +50,35 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self):
         super().__init__()
         self.over = False
+        self._watching = False  # otherwise it only runs what is called
         self._values: Any = ValueNumbers()
         self._calls: Any = []
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
-        self._entered = False
         self._made = 0  # nodes, as torch counts them
 
     def begin(self):
         """A step begins."""
+        global _entered
         self._begun_ns = time.perf_counter_ns()
-        if self._entered or self.over:
+        if self._watching or self.over or torch.is_inference_mode_enabled():
             return
-        if torch._C._len_torch_dispatch_stack():  # it would take this one away when it ends
-            self.over = True
-            skipped("a TorchDispatchMode of the program's is on between its steps")
-            return
-        self._entered = True
-        self.__enter__()
+        if _entered is not self:
+            if torch._C._len_torch_dispatch_stack():  # it would take this one away when it ends
+                self.over = True
+                skipped("a TorchDispatchMode of the program's is on between its steps")
+                return
+            _entered = self
+            self.__enter__()
+        self._watching = True
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
-        if not self._entered:
+        if not self._watching:
             return
+        self._watching = False
         cut = self.over  # it was too long to be seen as a whole
-        if _top() is self:  # one of the user's may lie above: then this one only runs what is called
-            self._entered = False
-            self.__exit__(None, None, None)
-        else:
-            self.over = True
+        leave()
         calls, self._calls, self._values = self._calls, [], ValueNumbers()
         if whole:
             if self._device:
@@ -87,12 +88,12 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note whether it ran with the same inputs before."""
         kwargs = kwargs or {}
-        if self.over:
+        if self.over or not self._watching:
             return func(*args, **kwargs)
         key = self._quietly(self._values.key, func, args, kwargs)
         began = self._quietly(self._clock)
         result = func(*args, **kwargs)
-        if not self.over:
+        if self._watching and not self.over:
             self._quietly(self._note, func, key, args, result, began)
         return result
 
@@ -134,6 +135,30 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
             self.over = True
+
+
+_entered: Optional[RepeatedWork] = None
+
+
+def leave():
+    """Take the mode off this thread's stack, if that is possible here; it does nothing any more where it is not.
+
+    A mode of the user's may lie above. And what enters inference mode puts torch's dispatch keys back when it leaves:
+    with the one for modes, but without a mode, each operator would fail.
+    """
+    global _entered
+    mode = _entered
+    if mode is not None and _top() is mode and not torch.is_inference_mode_enabled():
+        _entered = None
+        mode.__exit__(None, None, None)
+
+
+def _in_child():
+    if _entered is not None:  # a worker was forked in the step, and has no use for it
+        _entered.over = True
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def skipped(because):
