@@ -52,7 +52,7 @@ def event_class(machine: Machine) -> type:
             assert enable_timing
             self.at_ns: int | None = None  # device's clock
 
-        def record(self) -> None:
+        def record(self, stream: None) -> None:
             self.at_ns = max(machine.host_ns, machine.busy_until_ns) + OFFSET_NS
 
         def query(self) -> bool:
@@ -81,6 +81,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(device, "now", lambda: machine.host_ns)
     monkeypatch.setattr(device, "_anchor", [None, 0, 0])
     monkeypatch.setattr(device, "_spare", [])
+    monkeypatch.setattr(device, "_stream", lambda: None)
     device._pending.clear()
     monkeypatch.setattr(device.REC, "emit", machine.emit)
     yield machine
@@ -181,3 +182,19 @@ def test_spans_that_are_never_passed_take_no_more_than_their_share_of_memory(mac
     machine.host_ns = machine.busy_until_ns
     device.resolve()
     assert len(spans(machine)) == device.MAX_PENDING
+
+
+def test_a_stream_is_made_once_and_only_while_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, made = (0, 0, 1), []
+    monkeypatch.setattr(device, "_streams", {})
+    monkeypatch.setattr(device, "MOST_STREAMS", 2)
+    monkeypatch.setattr(device.torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(device.torch._C, "_cuda_getCurrentStream", lambda index: numbers, raising=False)
+    monkeypatch.setattr(device._cuda, "current_stream", lambda: made.append(numbers) or made[-1])
+    assert [device._stream(), device._stream()] == [(0, 0, 1)] * 2 and len(made) == 1
+    for number in (1, 2, 2):
+        numbers = (number, 0, 1)
+        assert device._stream() == numbers
+    assert len(made) == 3 and list(device._streams) == [numbers]
+    monkeypatch.delattr(device.torch._C, "_cuda_getCurrentStream")
+    assert device._stream() is None

@@ -13,6 +13,9 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data._utils import collate
 
+same_on: Any = {}  # kind of device -> whether it makes the same floats as the CPU; not in there: not known yet
+# Called with the kind of a device that makes others.
+differs: Any = None
 # Values converted at once on the CPU: the floats of several passes then stay in a core's cache.
 _AT_ONCE = 1 << 16
 
@@ -99,8 +102,16 @@ def _moved(one, function, args, kwargs):
     target = function(torch.empty((0,) * one.dim()), *args, **kwargs).device
     if target == one.pixels.device:
         return function(one.floats, *args, **kwargs)
+    if not same_on.get(target.type, True):
+        return function(one.floats, *args, **kwargs)
     wait = kwargs.get("non_blocking", bool(args[1:]) and args[-1] is True)
     floats = _converted(one.pixels.to(target, non_blocking=wait), one.parts)
+    if target.type not in same_on and target.type != "meta":
+        same_on[target.type] = torch.equal(floats.cpu(), _converted(one.pixels, one.parts))
+        if not same_on[target.type]:
+            if differs is not None:
+                differs(target.type)
+            return function(one.floats, *args, **kwargs)
     return function(floats, *args, **kwargs)
 
 

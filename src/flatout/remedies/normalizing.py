@@ -24,6 +24,8 @@ _CHANNELS = 3.0
 _QUARTER = 0.25  # a byte a value instead of four
 _COPY_HIDDEN = 0.5  # part of the saved copy that a GPU's work may have hidden
 
+_BY_NUMBER = "dividing by torch.tensor(255.0, device=device) instead keeps the last bits, too"  # torch.div of CUDA
+
 
 @remedy(("cpu_transform", "no_workers", "too_few_workers", "h2d"), IDENTICAL, risk="low")
 def late_normalize(context: Context, cause: Cause) -> Proposal | None:
@@ -47,7 +49,8 @@ def late_normalize(context: Context, cause: Cause) -> Proposal | None:
         title=f"hand pictures over as uint8, and convert and normalize them {where}",
         change=fetching.and_then(copying),
         least=Change(fetch_cpu_factor=1.0 - _LEAST * share).and_then(hidden),
-        how="batch = batch.to(device).float().div_(255).sub_(mean).div_(std), and PILToTensor() in the data set",
+        how="batch = batch.to(device).float().div_(255).sub_(mean).div_(std), and PILToTensor() in the data set"
+        + (f"; {_BY_NUMBER}" if run.uses_gpu else ""),
         settings={"late_normalize": True},
         basis=(
             f"the measured time of {' and '.join(part.name for part in parts)}, {duration(saved_s)} of the "

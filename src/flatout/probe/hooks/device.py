@@ -23,6 +23,8 @@ Recorded = tuple["torch.cuda.Event", int]  # an event, and the host's time when 
 _pending: deque[tuple[int, Recorded, Recorded]] = deque()  # kind, start, end
 _spare: list["torch.cuda.Event"] = []
 _anchor: Any = [None, 0, 0]  # reference event, its place on the host's clock (ns), host time of recording
+_streams: Any = {}  # torch's numbers of a stream -> the stream: making the object takes longer than recording
+MOST_STREAMS = 64
 
 
 def install():
@@ -47,9 +49,24 @@ def mark():
 
 def _record():
     event = _spare.pop() if _spare else _cuda.Event(enable_timing=True)
+    stream = _stream()
     host = now()
-    event.record()
+    event.record(stream)
     return event, host
+
+
+def _stream():
+    """The stream in use; None where torch has other functions for that: it then finds the stream itself."""
+    try:
+        numbers = torch._C._cuda_getCurrentStream(torch._C._cuda_getDevice())
+    except AttributeError:
+        return None
+    stream = _streams.get(numbers)
+    if stream is None:
+        if len(_streams) >= MOST_STREAMS:
+            _streams.clear()
+        stream = _streams[numbers] = _cuda.current_stream()
+    return stream
 
 
 def span(kind, begin):

@@ -93,11 +93,12 @@ def _backward_ended(start, end):
         settings.save()
     REC.last_step_ns = end
     REC.recent.append(end)
-    if device.present:
-        device.resolve()
-    # The counters only show progress, and the command may be obeyed with this delay.
+    # The counters only show progress, and the command may be obeyed with this delay. In short steps the probe's code
+    # and objects have left the caches each time: what can wait is done for many of them at once.
     if end - _state.published_ns > PUBLISH_EVERY_NS:
         _state.published_ns = end
+        if device.present:
+            device.resolve()
         command = REC.publish()
         if command == COMMAND_TRACE:
             trace.start()

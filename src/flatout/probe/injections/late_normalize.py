@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import dataloader, default_collate
 from torch.utils.data._utils import fetch as fetchers
 
+from .. import unconverted
 from ..batches import rebuilt, tensors_in
 from ..handed_over import NotHandedOver, calls_handed_over
 from ..sample_memory import CHECKED
@@ -31,12 +32,18 @@ _state = threading.local()  # codes: of the data set whose batch this thread fet
 def install(injected, watch):
     """Patch both generations of ``Compose``, and what takes batches out of a loader."""
     register()
+    unconverted.differs = functools.partial(_refuse_on, injected)
     handing = _Handing(injected)
     watch("torchvision.transforms.transforms", functools.partial(_patch, handing, "__call__"))
     watch("torchvision.transforms.v2._container", functools.partial(_patch, handing, "forward"))
     for name in ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter"):
         _patch_iterator(injected, getattr(dataloader, name))
     setattr(fetchers._MapDatasetFetcher, "fetch", _fetching(fetchers._MapDatasetFetcher.fetch))  # noqa: B010
+
+
+def _refuse_on(injected, device):
+    injected.applied.pop("late_normalize", None)
+    injected.refuse("late_normalize", "on %s the floats of a batch differ from those of the CPU" % device)
 
 
 class _Handing:
@@ -210,6 +217,8 @@ def split(parts):
             return None
         if name == "ToTensor":
             return place, (_scaled, *after)
+        if after and _converts(after[0]):
+            after = (_scaled, *after[1:])
         try:
             made = functools.reduce(lambda made, one: one(made), after, torch.zeros(1, 3, 1, 1, dtype=torch.uint8))
         except Exception:  # of a pipeline that does not work, or that is for other channels
@@ -218,9 +227,19 @@ def split(parts):
     return None
 
 
+def _converts(part):
+    """True for the first generation's conversion to float32; the second multiplies by a number, on a GPU, too."""
+    kind = type(part)
+    return kind.__name__ == "ConvertImageDtype" and ".v2" not in kind.__module__ and part.dtype == torch.float32
+
+
 def _scaled(pixels):
-    """As ``ToTensor`` does."""
-    return pixels.to(torch.float32).div(255)
+    """As ``ToTensor`` and ``ConvertImageDtype`` do on the CPU.
+
+    By a tensor: CUDA multiplies by the reciprocal of a number, which gives other last bits.
+    """
+    floats = pixels.to(torch.float32)
+    return floats.div_(torch.full((), 255.0, device=floats.device))
 
 
 def _real(part):
@@ -254,6 +273,8 @@ def _given(injected, batch):
     try:
         if not any(type(tensor) is Unconverted for tensor in tensors_in(batch)):
             return batch
+        if not all(unconverted.same_on.values()):
+            return rebuilt(batch, floats_of)
         injected.refused.pop("late_normalize", None)  # of another loader, such as that of the validation
         injected.done("late_normalize")
         return batch if torch.cuda.is_initialized() else rebuilt(batch, floats_of)
