@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from flatout.diagnose.causes.host import validating
+from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
     needless_workers,
     no_workers,
     too_few_workers,
     too_many_workers,
-    worker_restart,
 )
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.loader_stats import FirstFetch
 from flatout.measure.measured_run import MeasuredRun, Process
+from flatout.measure.validation_workers import ValidationWorkers
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured, Remedy
@@ -202,6 +205,38 @@ def test_what_each_new_worker_reads_at_its_first_fetch_goes_with_its_start() -> 
 
 def test_persistent_workers_are_never_called_restarted() -> None:
     assert worker_restart(Context.of(restarting(persistent_workers=True))) is None
+
+
+def validated(**changes: Any) -> MeasuredRun:
+    """A fifth of the time is validation, and most of that starts workers."""
+    run = healthy(**({"gaps": {"validation": 1.0}, "persistent_workers": True} | changes))
+    seconds = 0.8 * run.seconds("validation")
+    return replace(run, validation_workers=ValidationWorkers(4, seconds, 0.1 * seconds, 3, rebuilt=False))
+
+
+def test_workers_that_each_validation_starts_anew_are_named_in_place_of_the_validation() -> None:
+    run = validated()
+    cause = found(worker_restart(Context.of(run)))
+    assert cause.title == "workers are started anew for every validation"
+    assert cause.share == pytest.approx(0.8 * run.ledger.share("validation"))
+    assert "each pass of the validation starts and ends 3 workers" in cause.evidence[0].text
+    assert "over 4 passes" in cause.evidence[0].text
+    left = validating(Context.of(run))
+    assert left is None or found(left).share == pytest.approx(0.2 * run.ledger.share("validation"))
+    kept = offered(run)["persistent_workers"]
+    assert kept.settings == {"validation_workers_kept": True}
+    assert kept.gain is not None
+    # All of the starts, and half of the wait for the first batches.
+    assert kept.gain.predicted == pytest.approx(1 / (1 - 0.84 * run.ledger.share("validation")), rel=0.01)
+
+
+def test_workers_of_both_loaders_are_one_cause() -> None:
+    gaps = {"validation": 1.0, "epoch_boundary": 1.0}
+    run = validated(gaps=gaps, persistent_workers=False, worker_starts_in_window=8)
+    cause = found(worker_restart(Context.of(run)))
+    assert cause.title == "workers are started anew for every epoch and validation"
+    both = offered(run)["persistent_workers"].settings
+    assert both == {"persistent_workers": True, "validation_workers_kept": True}
 
 
 def test_a_restart_that_long_epochs_hide_is_no_fault() -> None:

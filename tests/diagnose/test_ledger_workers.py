@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from flatout.diagnose.causes.host import epoch_start
-from flatout.diagnose.causes.workers import worker_restart
+from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.measure.build import build_view
 from flatout.measure.ledger import ledger_of
 from flatout.measure.loader import build_loading

@@ -134,6 +134,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
         ("points_through_workers.py", "needless_workers"),
         ("elaborate_augmentation.py", "cpu_transform"),
         ("short_epochs.py", "worker_restart"),
+        ("validation_by_new_workers.py", "worker_restart"),
         ("statistics_in_python.py", "main_process_work"),
         ("a_log_of_everything.py", "logging"),
         ("many_checkpoints.py", "checkpoint"),

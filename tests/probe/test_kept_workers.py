@@ -54,3 +54,50 @@ def test_order_random_numbers_and_changes_of_the_data_set_stay(tmp_path: Path, s
     assert found["seen"] == plain["seen"]
     # Started anew only where the data set was changed.
     assert found["kept"] == [True, False, True, False]
+
+
+VALIDATING = """
+import json, os, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return torch.tensor([float(index), float(os.getpid())], dtype=torch.float64)
+
+def main():
+    torch.manual_seed(0)
+    training, held_out = DataLoader(Numbers(), 4, shuffle=True, num_workers=1), DataLoader(Numbers(), 4, num_workers=2)
+    fetched_here = DataLoader(Numbers(), 4)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    seen, pids = [], {"training": [], "validation": []}
+    for _ in range(3):
+        rows = torch.cat(list(training))
+        (weight * rows.sum()).sum().backward()
+        with torch.no_grad():
+            list(fetched_here)
+            more = torch.cat(list(held_out))
+        seen.append([rows[:, 0].tolist(), more[:, 0].tolist(), torch.rand(1).item()])
+        pids["training"].append(sorted(set(rows[:, 1].tolist())))
+        pids["validation"].append(sorted(set(more[:, 1].tolist())))
+    kept = {name: all(one == those[0] for one in those) for name, those in pids.items()}
+    print(json.dumps({"seen": seen, "kept": kept}))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.usefixtures("without_coverage")
+def test_only_the_workers_of_the_validation_are_kept(tmp_path: Path) -> None:
+    script = tmp_path / "validating.py"
+    script.write_text(VALIDATING)
+    plain, _ = trained(script)
+    found, said = trained(script, validation_workers_kept=True)
+    assert "could not be set" not in said
+    assert found["seen"] == plain["seen"]
+    assert (plain["kept"], found["kept"]) == (
+        {"training": False, "validation": False},
+        {"training": False, "validation": True},
+    )

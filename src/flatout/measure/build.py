@@ -37,6 +37,7 @@ from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
 from flatout.measure.validation import validation_regions
+from flatout.measure.validation_workers import validation_workers
 from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, Run
 from flatout.results import Ledger
@@ -91,6 +92,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         device_timed=spans,
         machine=run.machine,
         validations=_begun(training, regions.start),
+        validation_workers=validation_workers(training),
         checkpoints=_begun(training, outermost(training.kind(kinds.CHECKPOINT))["start"]),
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,

@@ -172,3 +172,9 @@ class LoaderStats:
     storage: StorageReads
     functions: FunctionShares
     not_measured: tuple[str, ...]  # one sentence each
+
+    @property
+    def restarts_workers(self) -> bool:
+        """Workers were started anew in the window, since the DataLoader keeps none."""
+        settings = self.settings
+        return settings.num_workers > 0 and not settings.persistent_workers and self.workers.starts_in_window > 0

@@ -24,6 +24,7 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.thresholds import THIN_BATCHES
+from flatout.measure.validation_workers import ValidationWorkers
 from flatout.results import Account, Ledger, Line
 
 # Compute capabilities (CUDA C++ Programming Guide, "Compute Capabilities"): 7.0 has tensor cores for 16-bit floats,
@@ -132,6 +133,7 @@ class MeasuredRun:
     device_timed: bool = False  # the ledger charges the time of the GPU's work
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
+    validation_workers: ValidationWorkers | None = None  # that each pass starts anew
     checkpoints: int | None = None  # writes that began inside the window
     metrics: Metrics = field(default_factory=Metrics)
     ranks: Ranks | None = None  # several ranks, compared; None: there is one, or too few steps

@@ -111,6 +111,9 @@ SETTINGS: "dict[str, Setting]" = {
         aliases=("persistent_workers", "dataloader_persistent_workers"),
         live=True,
     ),
+    "validation_workers_kept": Setting(
+        bool, "keep the workers of the validation's DataLoaders from pass to pass", "loader", beside_steps=True
+    ),
     "pin_memory": Setting(
         bool,
         "batches in pinned memory",

@@ -117,34 +117,50 @@ def without_workers(context: Context, cause: Cause) -> Proposal | None:
 
 @remedy(("worker_restart",), IDENTICAL, risk="low")
 def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
-    """Keep workers alive between epochs."""
-    loader = context.run.loading
-    if loader is None or loader.settings.num_workers == 0 or loader.settings.persistent_workers:
+    """Keep workers alive between passes, of the training or of its validation."""
+    run, loader, theirs = context.run, context.run.loading, context.run.validation_workers
+    if loader is None or not (loader.restarts_workers or theirs):
         return None
-    lost_s = cause.share * context.run.ledger.window_s / context.model.batches
-    in_gap_s = min(lost_s, context.model.now.between_steps_s)
-    # The first batch of an epoch is still fetched while the training waits for it.
-    first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
-    left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
-    repeated = 1.0 - loader.workers.first_fetch.part  # what each new worker reads anew, the kept ones have
+    own = loader.restarts_workers
     # A loader that is rebuilt has no workers to keep: the line that builds it has to be moved, by the user.
-    once = loader.settings.rebuilt
+    once = (loader.settings.rebuilt or not own) and (theirs is None or theirs.rebuilt)
+    validation_s = theirs.seconds if theirs is not None and (once or not theirs.rebuilt) else 0.0
+    restarts_s = cause.share * run.ledger.window_s - (theirs.seconds if theirs is not None else 0.0)
+    keeps_own = own and (once or not loader.settings.rebuilt)
+    lost_s = (validation_s + (restarts_s if keeps_own else 0.0)) / context.model.batches
+    in_gap_s = min(lost_s, context.model.now.between_steps_s)
+    left_s, repeated = 0.0, 1.0
+    if keeps_own:
+        # The first batch of an epoch is still fetched while the training waits for it.
+        first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
+        left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
+        repeated -= loader.workers.first_fetch.part  # what each new worker reads anew, the kept ones have
     change = Change(between_steps_removed_s=in_gap_s - left_s, fetch_cpu_factor=repeated, fetch_blocked_factor=repeated)
     # What the restarts take of the window is measured, and what the model leaves of it is the least that is saved: new
     # workers also read and import while the first steps compute, on the same cores.
     modelled = context.model.gain(change).predicted
-    left = cause.share - left_s * context.model.batches / context.run.ledger.window_s
-    measured = max(1.0 / max(1.0 - left, 0.01), modelled)
+    saved = (lost_s - left_s) * context.model.batches / run.ledger.window_s
+    first_waits = theirs.first_waits_s / run.ledger.window_s if theirs is not None and validation_s else 0.0
+    # A part of these waits is for workers that are not ready yet; another one for the fetch, which stays.
+    measured, most = (max(1.0 / max(1.0 - saved - part * first_waits, 0.01), modelled) for part in (0.5, 1.0))
+    whose = "" if keeps_own else " for the validation"
     return Proposal(
-        title="build the DataLoader once, with persistent_workers=True" if once else "set persistent_workers=True",
+        title=f"build the DataLoader{whose} once, with persistent_workers=True"
+        if once
+        else f"set persistent_workers=True{whose}",
         change=change,
-        gain=Gain(measured, 0.9 * modelled, measured**_STARTED_BESIDE),
+        gain=Gain(measured, 0.9 * modelled, most**_STARTED_BESIDE if keeps_own else most),
         how="loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
         if once
-        else "DataLoader(..., persistent_workers=True)",
-        settings=None if once else {"persistent_workers": True},
+        else "DataLoader(..., persistent_workers=True)" + (", the validation's too" if keeps_own and theirs else ""),
+        settings=None
+        if once
+        else {
+            **({"persistent_workers": True} if keeps_own else {}),
+            **({"validation_workers_kept": True} if validation_s else {}),
+        },
         basis="measured time of the workers' start, of their first fetches beyond later ones, and of the wait for them",
-        memory_bytes=0,
+        memory_bytes=None if validation_s else 0,  # both DataLoaders have workers then
     )
 
 
@@ -153,11 +169,13 @@ def start_method(context: Context, cause: Cause) -> Proposal | None:
     """Fork workers instead of starting interpreters, if they are started repeatedly."""
     loader = context.run.loading
     # A process that uses a GPU has threads and a context that do not survive a fork well.
-    if loader is None or context.run.uses_gpu is not False or loader.settings.num_workers == 0:
+    if loader is None or context.run.uses_gpu is not False or not loader.restarts_workers:
         return None
-    if loader.settings.start_method not in ("spawn", "forkserver") or loader.settings.persistent_workers:
+    if loader.settings.start_method not in ("spawn", "forkserver"):
         return None
-    lost_s = cause.share * context.run.ledger.window_s / context.model.batches
+    theirs = context.run.validation_workers
+    lost_s = cause.share * context.run.ledger.window_s - (theirs.seconds if theirs is not None else 0.0)
+    lost_s /= context.model.batches
     in_gap_s = min(lost_s, context.model.now.between_steps_s)
     return Proposal(
         title=f"start workers by fork instead of {loader.settings.start_method}",

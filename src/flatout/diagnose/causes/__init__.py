@@ -37,12 +37,12 @@ from flatout.diagnose.causes.unneeded_work import (
     unbatched_calls,
     unused_gradients,
 )
+from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
     needless_workers,
     no_workers,
     too_few_workers,
     too_many_workers,
-    worker_restart,
 )
 
 CAUSES: tuple[CauseSpec, ...] = (

@@ -203,7 +203,16 @@ def validating(context: Context) -> Found | Lacks | None:
     Validation is wanted work: it is called a fault only where removing all of it would be a material gain.
     """
     run = context.run
-    return _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
+    found = _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
+    workers = run.validation_workers
+    if not isinstance(found, Found) or workers is None or run.loading is None:
+        return found
+    started = workers.seconds / run.ledger.window_s  # a cause of its own, which takes no validation away
+    text = f"of that, {duration(workers.seconds)} for starting and ending workers"
+    own = found.share - started
+    if own < MATERIAL_SHARE:
+        return None
+    return replace(found, share=own, evidence=(*found.evidence, Evidence(text, {"starts_s": workers.seconds})))
 
 
 @cause("data")

@@ -205,60 +205,6 @@ def needless_workers(context: Context) -> Found | Lacks | None:
     )
 
 
-def _restarts(context: Context, found: Cause) -> str:
-    return f"Starting workers anew for every epoch takes {percent(found.share)} of the time."
-
-
-@cause(
-    "data",
-    needs_loader=True,
-    sentence=_restarts,
-)
-def worker_restart(context: Context) -> Found | Lacks | None:
-    """Workers are started anew for every epoch, and the training waits for them."""
-    run, loader = context.run, context.loader
-    if loader.settings.num_workers == 0 or loader.settings.persistent_workers or loader.workers.starts_in_window == 0:
-        return None
-    # What draws the order of an epoch stays without a restart: that is epoch_start's.
-    seconds = run.seconds("epoch_boundary", "batch_wait.worker_startup") - run.seconds("epoch_boundary.start")
-    first = loader.workers.first_fetch
-    seconds += first.waited_s
-    if seconds <= 0:
-        return Lacks("workers were restarted, but the time between epochs was not measured")
-    share = min(seconds / run.ledger.window_s, 1.0)
-    if share < NOISE_SHARE:
-        return None
-    evidence = [
-        Evidence(
-            f"{counted(loader.workers.starts_in_window, 'worker')} started after the first epoch had begun: "
-            f"{duration(seconds)} over {counted(loader.delivery.epochs_started, 'epoch start')}",
-            {"starts": loader.workers.starts_in_window, "seconds": seconds, "epochs": loader.delivery.epochs_started},
-        )
-    ]
-    if len(loader.workers.start_s):
-        start_s = float(np.median(loader.workers.start_s))
-        method = f" ({loader.settings.start_method})" if loader.settings.start_method else ""
-        set_up_s = float(np.median(loader.workers.set_up_s)) if loader.workers.set_up_s is not None else 0.0
-        own = f", {duration(set_up_s)} of it in its set-up (worker_init_fn)" if set_up_s > 0.2 * start_s else ""
-        text = f"a worker takes {duration(start_s)} to start{method}{own}"
-        evidence.append(Evidence(text, {"worker_start_s": start_s, "set_up_s": set_up_s}))
-    if first.waited_s >= NOISE_SHARE * run.ledger.window_s:
-        text = (
-            f"the first fetch of a new worker takes {duration(first.mean_s)}, a usual one {duration(first.usual_s)}: "
-            f"waiting for these took {duration(first.waited_s)}"
-        )
-        evidence.append(Evidence(text, {"first_fetch_s": first.mean_s, "first_fetch_waited_s": first.waited_s}))
-    if loader.settings.rebuilt:
-        text = "the DataLoader itself is built anew: persistent_workers=True alone would keep nothing"
-        evidence.append(Evidence(text, {"rebuilt": 1}))
-    return Found(
-        title="workers are started anew for every epoch",
-        share=share,
-        confidence=0.9,
-        evidence=tuple(evidence),
-    )
-
-
 def _skew(loader: LoaderStats) -> float | None:
     if len(loader.fetch.wall_s) == 0:
         return None

@@ -1,4 +1,7 @@
-"""The training's DataLoader: workers, queue, batch size. Changed when a pass over it begins."""
+"""The training's DataLoader: workers, queue, batch size. Changed when a pass over it begins.
+
+A pass without gradients is validation. Its DataLoader stays as it is, but for workers that can be kept.
+"""
 
 import contextlib
 import functools
@@ -15,6 +18,8 @@ from .inherited_files import OwnFiles
 
 _NO_WORKERS = "there are no workers: set num_workers too"
 _MARK = "_flatout_set"  # on a loader that was changed
+_MARK_OF_VALIDATION = "_flatout_set_for_validation"
+_KEPT = "validation_workers_kept"
 # Attributes of a DataLoader that the settings of a live trial change.
 ATTRIBUTES = (
     "num_workers",
@@ -28,7 +33,7 @@ ATTRIBUTES = (
 
 
 def install(injected, watch):
-    """Patch the start of a pass. Passes without gradients are validation, and stay as they are."""
+    """Patch the start of a pass."""
     original = DataLoader.__iter__
 
     @functools.wraps(original)
@@ -37,10 +42,25 @@ def install(injected, watch):
         if is_grad_enabled() and not self.__dict__.get(_MARK):
             self.__dict__[_MARK] = True
             _set_all(self, injected)
+        elif injected.get(_KEPT) and not is_grad_enabled() and not self.__dict__.get(_MARK_OF_VALIDATION):
+            self.__dict__[_MARK_OF_VALIDATION] = True
+            _keep_workers(self, injected)
         kept_workers.pass_begins(self)
         return original(self)
 
     DataLoader.__iter__ = __iter__
+
+
+def _keep_workers(loader, injected):
+    try:
+        why = _set_persistent(loader, True)
+    except Exception as error:  # of a subclass's own attributes
+        why = "%s: %s" % (type(error).__name__, error)
+    if not why:
+        injected.refused.pop(_KEPT, None)  # for another DataLoader
+        injected.done(_KEPT)
+    elif _KEPT not in injected.applied:
+        injected.refuse(_KEPT, "a validation's DataLoader has no workers" if why == _NO_WORKERS else why)
 
 
 def _set_all(loader, injected):
@@ -63,6 +83,8 @@ def set_on(loader, wanted):
     """
     found = {}
     for name in injected_by("loader"):
+        if name == _KEPT:
+            continue
         value = wanted.get(name)
         if value is None:
             continue
