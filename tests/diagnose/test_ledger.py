@@ -298,7 +298,7 @@ def test_a_loop_without_a_loader_steps_by_its_optimizer(tmp_path):
     assert ledger.epochs == () and ledger.account("host_other") is None
     assert ledger.account("batch_wait").seconds == pytest.approx(1.8)
     assert ledger.account("batch_wait.fetch_cpu.other").lines[0].source == "x = make_batch()"
-    assert any("samples/s: not measured, because no DataLoader was seen" in note for note in ledger.notes)
+    assert any("samples/s: not measured, because no DataLoader fed the steps" in note for note in ledger.notes)
 
 
 def test_of_a_gap_without_a_loader_only_what_makes_batches_is_input(tmp_path):

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from flatout.measure.gap_code import BACKWARD, LOGGING, LOSS, OPTIMIZER, OTHER, instead_of_loss, instead_of_other
+from flatout.measure.gap_code import (
+    BACKWARD,
+    FORWARD,
+    LOGGING,
+    LOSS,
+    OPTIMIZER,
+    OTHER,
+    instead_of_loss,
+    instead_of_other,
+)
 from flatout.measure.ledger import ledger_of
 from flatout.record import load_run
 from tests.record.synthetic import RunBuilder
@@ -99,3 +108,9 @@ def test_a_function_of_the_users_computes_in_any_library() -> None:
     ]
     assert instead_of_loss(inside) is None and instead_of_other(inside) == LOSS
     assert instead_of_loss([*inside[:1], user("lu = splu(k)")]) == OTHER
+
+
+def test_a_forward_method_that_is_called_directly_is_the_models() -> None:
+    inside = [["/home/me/net.py", 9, "Layer.forward", "return x @ self.weight.T", True], user("g = self.forward(x)")]
+    assert instead_of_other(inside) == FORWARD
+    assert instead_of_other([*inside[:1], user("g = move(x)")]) is None

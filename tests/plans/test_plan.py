@@ -278,4 +278,6 @@ def test_without_a_loader_an_epoch_lasts_from_one_validation_to_the_next(tmp_pat
         process.step(forward_s=0.04, backward_s=0.06)
     costs = measure_costs(timeline_of(load_run(run.write())))
     assert costs.steps == 20 and costs.between_s == pytest.approx(np.full(3, 0.7), abs=0.01)
-    assert costs.step_s == pytest.approx(0.1, rel=0.01) and any("no DataLoader was seen" in one for one in costs.notes)
+    assert costs.step_s == pytest.approx(0.1, rel=0.01) and any(
+        "no DataLoader fed the steps" in one for one in costs.notes
+    )

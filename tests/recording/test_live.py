@@ -58,6 +58,23 @@ def test_three_backward_passes_for_a_batch_are_one_step(tmp_path: Path) -> None:
     assert live == 20 and reported in (19, 20)  # the first step ends with its first update
 
 
+@pytest.mark.parametrize(("updates", "steps"), [(40, 40), (12, 1)])
+def test_updates_with_the_one_batch_of_a_loader_are_steps(tmp_path: Path, updates: int, steps: int) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader()
+    main.iterate(loader)
+    main.wait(loader, 0.01)
+    for _ in range(updates):
+        main.spend(kinds.BACKWARD, 0.01)
+        main.spend(kinds.OPTIMIZER, 0.01, main.text("Adam"))
+    path = run.write()
+    ledger = ledger_of(load_run(path))
+    assert StepCounter(events_of(path)).read() == steps
+    assert ledger is not None and ledger.steps.count in (steps - 1, steps)
+    assert not any("in another thread" in note for note in ledger.notes)
+
+
 def test_each_batch_of_an_accumulated_update_is_a_step(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()

@@ -61,7 +61,9 @@ def alike(a: Speed, b: Speed) -> tuple[Speed, Speed]:
     """
     if a.unit != b.unit:
         unknown = a if a.batch is None else b
-        raise RecordError(f"the samples of {unknown.run} are not known (no DataLoader was seen): nothing to compare by")
+        raise RecordError(
+            f"the samples of {unknown.run} are not known (no DataLoader fed the steps): nothing to compare by"
+        )
     return a, b
 
 

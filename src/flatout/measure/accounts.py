@@ -112,7 +112,7 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
         device, gaps = device[divided.before], gaps.take(divided.before)
         if divided.found.any():
             notes.append(
-                "no DataLoader was seen: waiting for batches is what the stack samples show of making or awaiting them"
+                "no DataLoader fed the steps: waiting for batches is what stack samples show of making or awaiting them"
             )
     return Charged(pieces, account, spans, samples, sample_piece, device, gaps, tuple(notes))
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from flatout.measure.functions import work_of
 
-LOGGING, OTHER, BACKWARD, OPTIMIZER, LOSS = "logging", "host_other", "backward", "optimizer", "loss"
+LOGGING, OTHER, FORWARD, BACKWARD, OPTIMIZER, LOSS = (
+    "logging", "host_other", "forward", "backward", "optimizer", "loss",
+)  # fmt: skip
 _LOGGERS = re.compile(
     r"/(pytorch_lightning|lightning(/pytorch)?)/(loggers|trainer/connectors/logger_connector)/"
     r"|/(wandb|tensorboard|tensorboardX|torch/utils/tensorboard|mlflow|comet_ml|neptune|clearml|aim|torchmetrics|tqdm)/"
@@ -33,6 +35,7 @@ _GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_
 
 # The call of an autograd.Function, which may compute in NumPy or SciPy, and the function that it leads to.
 _APPLIED, _FORWARD = re.compile(r"\.apply\("), re.compile(r"(^|\.)forward$")
+_DIRECT = re.compile(r"\.forward\(")  # a module's own method, which hooks and the probe do not see
 
 
 def instead_of_loss(frames: Sequence[Sequence[Any]]) -> str | None:
@@ -69,6 +72,8 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
     """
     if _is_function(frames):
         return LOSS
+    if _leads_to_forward(frames, _DIRECT):
+        return FORWARD
     inner = itertools.takewhile(lambda frame: not frame[4], frames)
     if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner):
         return BACKWARD
@@ -78,6 +83,10 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
 
 def _is_function(frames: Sequence[Sequence[Any]]) -> bool:
     """True inside the forward pass of an autograd.Function."""
+    return _leads_to_forward(frames, _APPLIED)
+
+
+def _leads_to_forward(frames: Sequence[Sequence[Any]], call: re.Pattern[str]) -> bool:
     return any(
-        _FORWARD.search(str(inner[2])) and _APPLIED.search(str(outer[3])) for inner, outer in itertools.pairwise(frames)
+        _FORWARD.search(str(inner[2])) and call.search(str(outer[3])) for inner, outer in itertools.pairwise(frames)
     )

@@ -99,9 +99,11 @@ def _notes(training: Training, epochs: tuple[Epoch, ...]) -> list[str]:
     if not count:
         notes.append("only one step was complete: there is no window to divide")
     elif training.loader is None and training.steps.samples[training.in_window].any():
-        notes.append("no DataLoader was seen: samples are those that the model was given, its input's first dimension")
+        notes.append(
+            "no DataLoader fed the steps: samples are those that the model was given, its input's first dimension"
+        )
     elif not training.steps.samples[training.in_window].any():
-        reason = "no DataLoader was seen" if training.loader is None else "no tensor was found in its batches"
+        reason = "no DataLoader fed the steps" if training.loader is None else "no tensor was found in its batches"
         notes.append(f"samples and samples/s: not measured, because {reason}")
     if count and not training.steps.updates[training.in_window].any():
         notes.append("batches per optimizer step: not measured, because no optimizer step was seen in the window")

@@ -17,6 +17,8 @@ from flatout.record.packed_fields import batch_samples
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
+# Batches of a training that takes its data from a DataLoader once, and then goes on without it; least updates of it.
+_TAKEN_ONCE, _WITHOUT_BATCHES = 2, 16
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def find_training(run: Run) -> Training | None:
     found = marked(lead, sign)
     thread, events, marks, loaders, others = found.thread, found.events, found.marks, found.loaders, found.other_loaders
     notes = _notes(lead, trains, sign)
-    if not loaders and len(lead.of_kinds(kinds.BATCH_WAIT)):
+    if not loaders and np.any(lead.of_kinds(kinds.BATCH_WAIT)["thread"] != thread):
         notes.append("batches are taken in another thread than the one that trains: their wait is not in the ledger")
     passes, steps = found.passes, found.steps
     if not len(steps):
@@ -136,8 +138,24 @@ def marked(process: ProcessRecord, sign: int) -> Marked:
     events = events[np.argsort(events["start"], kind="stable")]
     marks = of_kinds(events, sign)
     loaders, others = _loaders(events, marks)
-    passes, steps = _steps_of_loader(process, events, marks, loaders) if loaders else _steps_of_updates(events, marks)
+    passes, steps = _steps_of_updates(events, marks)
+    if loaders:
+        by_loader = _steps_of_loader(process, events, marks, loaders)
+        if are_updates(len(by_loader[1]), len(steps)):
+            loaders = ()
+        else:
+            passes, steps = by_loader
     return Marked(thread, events, marks, loaders, others, passes, steps)
+
+
+def are_updates(batches: int, updates: int) -> bool:
+    """True if the steps of a training are its updates, although a DataLoader gave it its data.
+
+    Args:
+        batches: that a backward pass followed.
+        updates: so far.
+    """
+    return batches <= _TAKEN_ONCE and updates >= _WITHOUT_BATCHES
 
 
 def real_updates(process: ProcessRecord, events: Events) -> Events:

@@ -66,7 +66,7 @@ def measure_costs(timeline: Timeline, steps_per_epoch: int | None = None, *, sou
     whole = counted[:-1] if timeline.finish_s is None else counted
     notes = []
     if timeline.by_validation and steps_per_epoch is None:
-        notes.append("epochs: no DataLoader was seen, so each is taken to last from one validation to the next")
+        notes.append("epochs: no DataLoader fed the steps, so each is taken to last from one validation to the next")
     if steps_per_epoch is not None and (len(counted) <= 1 or timeline.by_validation):
         timeline = timeline.in_epochs_of(steps_per_epoch)
         counted = np.bincount(timeline.epoch)

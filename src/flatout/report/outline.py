@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 
 from flatout.measure.thresholds import LEAST_STEPS
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
@@ -340,8 +341,15 @@ def finding_sentences(findings: Iterable[Finding]) -> list[str]:
     sentences = []
     for one in findings:
         numbers = "; ".join(evidence.text for evidence in one.evidence)
-        sentences.append(f"{one.title} ({one.id}): {numbers}. {one.how[:1].upper()}{one.how[1:]}")
+        sentences.append(f"{one.title} ({one.id}): {numbers}. {_begun(one.how)}")
     return sentences
+
+
+def _begun(how: str) -> str:
+    """As the beginning of a sentence; code, such as ``model = torch.compile(model)``, stays as it is."""
+    first, _, rest = how.partition(" ")
+    code = not first.isalpha() or rest.startswith("=") or ("." in rest.partition(" ")[0][:-1] and iskeyword(first))
+    return how if code else how[:1].upper() + how[1:]
 
 
 def not_measured_sentences(not_measured: Iterable[NotMeasured]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flatout.measure.training import PAIRED_SHARE
+from flatout.measure.training import PAIRED_SHARE, are_updates
 from flatout.probe import events as kinds
 from flatout.record.events import Events, ends
 from flatout.record.growing import EventsTail
@@ -18,8 +18,9 @@ _MARKS = (kinds.BATCH_WAIT, kinds.BACKWARD, kinds.OPTIMIZER)
 class StepCounter:
     """Follows one events file.
 
-    A step is a batch of the training loader that a backward pass followed. Without a loader it is an optimizer step,
-    the first one after a backward pass; without an optimizer a backward pass.
+    A step is a batch of the training loader that a backward pass followed. Without a loader, or where it gave its one
+    batch at the beginning, it is an optimizer step, the first one after a backward pass; without an optimizer a
+    backward pass.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,9 +49,11 @@ class StepCounter:
     @property
     def steps(self) -> int:
         """The steps seen so far."""
+        updates = self._updates or self._backwards
         if self._votes:
-            return self._followed[self._votes.most_common(1)[0][0]]
-        return self._updates or self._backwards
+            batches = self._followed[self._votes.most_common(1)[0][0]]
+            return updates if are_updates(batches, updates) else batches
+        return updates
 
     @property
     def window_s(self) -> float:

@@ -163,7 +163,8 @@ class Finding:
         own = own or (round(speed.batch) if speed.batch else None)
         if own is None:
             raise CommandError(
-                f"the batch size is not known: no DataLoader was seen, and the command does not name it. {_name_it('')}"
+                "the batch size is not known: no DataLoader fed the steps, and the command does not name it. "
+                + _name_it("")
             )
         if view is None:
             return _Seen(own)

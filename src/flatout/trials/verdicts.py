@@ -119,7 +119,7 @@ def _other_work(pairs: Pairs, a: Sequence[Speed], b: Sequence[Speed]) -> str:
         first = [run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])]
         if all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in zip(*first, strict=False)):
             return ""
-        return "the samples of a step are not known (no DataLoader was seen), and the first losses are others"
+        return "the samples of a step are not known (no DataLoader fed the steps), and the first losses are others"
     batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b)]
     if abs(batches[1] / batches[0] - 1) > _SAME_BATCH:
         return f"a step has {batches[1]:.4g} samples instead of {batches[0]:.4g}"
