@@ -47,13 +47,16 @@ def _account(bench: Bench, case: tuple[float, ...]) -> Row:
 
 
 def _costs(bench: Bench) -> dict[str, Callable[[], Row]]:
-    sizes = {"tiny": (32, 4, 8)} if bench.dry else {"2 ms steps": (32, 32, 32), "20 ms steps": (256, 64, 48)}
+    # Steps for some seconds: in the first one the probe meets each line of code for the first time.
+    sizes = {"short steps": (32, 32, 32, 2000), "longer steps": (256, 64, 48, 800)}
+    if bench.dry:
+        sizes = {"tiny": (32, 4, 8, 10)}
     return {name: lambda size=size: _cost(bench, size) for name, size in sizes.items()}
 
 
-def _cost(bench: Bench, size: tuple[int, int, int]) -> Row:
-    batch_size, width, side = size
-    steps, rounds = (10, 1) if bench.dry else (400, 3)
+def _cost(bench: Bench, size: tuple[int, int, int, int]) -> Row:
+    batch_size, width, side, steps = size
+    rounds = 1 if bench.dry else 3
     command = bench.script(
         "ordinary.py", "--steps", steps, "--batch-size", batch_size, "--width", width, "--size", side
     )

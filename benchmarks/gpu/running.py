@@ -80,7 +80,8 @@ class Bench:
             running.communicate()
             raise
         if running.returncode:
-            lines = [line for line in said.splitlines() if line.strip()] or [f"exit code {running.returncode}"]
+            lines = [line for text in (out, said) for line in text.splitlines() if line.strip()]
+            lines = lines or [f"exit code {running.returncode}"]
             raise Failed(lines[-1].strip()[:200])
         return out, said
 

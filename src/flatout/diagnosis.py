@@ -29,19 +29,22 @@ def diagnose(run: Run) -> Diagnosis:
     context = Context.of(measured) if measured else None
     causes, not_measured = judge(context) if context else ((), ())
     ending = run.ending
+    ended = ending.stop == "finished"
     failure = FAILED.format(failure=ending.failure) if ending.failure else None
     remedies, plans = propose(context, causes) if context else ((), ())
     return Diagnosis(
         run_id=run.id,
         run_path=str(run.path),
         command=run.command,
-        verdict=verdict(context, causes),
+        verdict=verdict(context, causes, ended=ended),
         ledger=measured.ledger if measured else None,
         causes=causes,
         not_measured=not_measured,
         remedies=remedies,
         problems=(*([failure] if failure else ()), *run.problems),
-        next_command=next_command(run.id, run.command, causes, remedies, measured.ledger if measured else None),
+        next_command=next_command(
+            run.id, run.command, causes, remedies, measured.ledger if measured else None, ended=ended
+        ),
         machine=_machine(run),
         findings=find(measured) if measured else (),
         plans=plans,

@@ -12,9 +12,21 @@ from flatout.diagnose.causes import BY_ID
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.ranking import judge
+from flatout.measure.loader_stats import TransformCost
 from flatout.predict.context import Context
+from flatout.remedies import propose
 from flatout.results import Cause, Line, NotMeasured
-from tests.diagnose.views import BATCHES, SAMPLES, healthy, locked, remote, saturated, with_loader, without_workers
+from tests.diagnose.views import (
+    BATCHES,
+    SAMPLES,
+    healthy,
+    locked,
+    remote,
+    saturated,
+    spread,
+    with_loader,
+    without_workers,
+)
 
 
 def found(answer: Cause | NotMeasured | None) -> Cause:
@@ -31,6 +43,19 @@ def test_decoding_on_full_cores_is_named_with_its_hottest_line() -> None:
 
 def test_decoding_outranks_transforms_when_it_takes_more_of_the_cpu_time() -> None:
     assert found(cpu_decode(Context.of(saturated()))).share > found(cpu_transform(Context.of(saturated()))).share
+
+
+@pytest.mark.parametrize(("pixels_out", "first"), [(1e4, "cpu_decode"), (5e5, "cpu_transform")])
+def test_a_resize_of_what_was_decoded_far_too_large_belongs_to_decoding(pixels_out: float, first: str) -> None:
+    resize = TransformCost("Resize", 0.0005, 1e6, pixels_out)
+    groups = {"transform": 0.55, "decode": 0.43}
+    view = saturated(cpu_groups=groups, item_s=spread(0.0015), transforms=(resize, TransformCost("ToImage", 1e-5, 1, 1)))
+    ranked, _ = judge(Context.of(view))
+    assert ranked[0].id == first
+    said = [evidence.text for evidence in ranked[0].evidence]
+    assert any("Resize makes 10,000 pixels of 1,000,000" in text for text in said) == (first == "cpu_decode")
+    smaller = {remedy.id: remedy for remedy in propose(Context.of(view), ranked)[0]}["faster_decode"]
+    assert smaller.gain is not None and smaller.gain.predicted > 1.2
 
 
 def test_transforms_are_named_when_they_are_most_of_the_cpu_time() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from flatout.diagnose.reliability import most_confidence
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.results import Cause, Evidence, NotMeasured
@@ -27,7 +28,8 @@ class Found:
     Attributes:
         title: one line.
         share: of the window's wall time, that removing this cause alone would give back.
-        confidence: 0..1, with as many batches as a steady mean needs; fewer lower it.
+        confidence: 0..1, with as many batches as a steady mean needs; fewer lower it, and so does a kind of cause that
+            was seldom the fault.
         evidence: sentences with their numbers.
     """
 
@@ -82,7 +84,7 @@ class CauseSpec:
             id=self.id,
             title=answer.title,
             share=answer.share,
-            confidence=context.run.confidence(answer.confidence),
+            confidence=min(context.run.confidence(answer.confidence), most_confidence(self.id)),
             evidence=answer.evidence,
         )
 

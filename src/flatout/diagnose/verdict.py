@@ -18,23 +18,27 @@ from flatout.units import percent
 DIAGNOSED_STEPS = 12  # more than a comparison needs
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
 ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."
+ENDED = "before the training ended by itself: a diagnosis needs one that goes on, such as for more epochs"
 
 
-def verdict(context: Context | None, causes: Sequence[Cause]) -> str:
+def verdict(context: Context | None, causes: Sequence[Cause], *, ended: bool = False) -> str:
     """Say in one sentence where the time goes.
 
     Args:
         context: the measured run with its model; None when no training step was seen.
         causes: in rank order.
+        ended: the training came to its own end, so that no more of it can be recorded.
     """
     if context is None:
         return NO_STEP
     run = context.run
     if run.ledger.window_s <= 0 or run.ledger.steps.count == 0:
-        return ONE_STEP
+        return f"Only one training step was complete {ENDED}." if ended else ONE_STEP
     if run.ledger.steps.count < LEAST_STEPS:
         steps = run.ledger.steps.count
         only = "one step was" if steps == 1 else f"{steps} steps were"
+        if ended:
+            return f"Only {only} complete {ENDED}."
         return f"Only {only} complete{_largest_part(run.ledger)}: record longer with --seconds {_longer_s(run.ledger)}."
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
         return _unexplained(context)
@@ -64,6 +68,8 @@ def next_command(
     causes: Sequence[Cause],
     remedies: Sequence[Remedy] = (),
     ledger: Ledger | None = None,
+    *,
+    ended: bool = False,
 ) -> str:
     """The command to type next.
 
@@ -73,7 +79,10 @@ def next_command(
         ledger: of the run; None: it holds no complete step.
         causes: in rank order.
         remedies: ``flatout fix`` tries those that it can put into the command.
+        ended: as for ``verdict``.
     """
+    if ended and (ledger is None or ledger.steps.count < LEAST_STEPS):
+        return f"flatout profile --full -- {shell_line(command)}"
     if ledger is not None and 0 < ledger.steps.count < LEAST_STEPS:
         return f"flatout profile --seconds {_longer_s(ledger)} -- {shell_line(command)}"
     # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.

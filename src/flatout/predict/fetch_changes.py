@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 from flatout.measure.array_reads import patch_shape, sample_values
@@ -25,6 +26,7 @@ TOKENISE_GROUPS = ("tokenise",)
 READ_GROUPS = ("read",)
 # Whatever else a data set computes for a sample is its own preparation.
 TRANSFORM_GROUPS = ("transform", "convert", "other")
+_SHRUNK = 4.0  # times as many pixels before a transform as after it
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
 UNPACKING_GROUPS = ("read", "decompress")
 # Least rate at which one core copies into fresh shared memory, whose pages are allocated meanwhile.
@@ -102,6 +104,23 @@ def without_groups(loader: LoaderStats, groups: Iterable[str], part: float = 1.0
         return Change(fetch_cpu_factor=1.0 - on_core)
     waited = part * group_share(loader.functions.blocked_groups, wanted)
     return Change(fetch_cpu_factor=1.0 - on_core, fetch_blocked_factor=1.0 - waited, helper_cpu_factor=1.0 - waited)
+
+
+def shrinking_share(loader: LoaderStats) -> float:
+    """Part of a fetch in which pictures of a quarter of the pixels at most are made of those just decoded, 0..1.
+
+    Decoded at a smaller size, or stored so, they would need none of it.
+    """
+    if not len(loader.fetch.item_s) or not group_share(loader.functions.cpu_groups, DECODE_GROUPS):
+        return 0.0
+    parts = itertools.takewhile(
+        lambda part: part.name == "Resize" and part.pixels_in >= _SHRUNK * part.pixels_out > 0, loader.fetch.transforms
+    )
+    item_s = float(loader.fetch.item_s.mean())
+    seconds = sum(part.calls * part.mean_s for part in parts)
+    share = min(seconds / item_s, 1.0) * (1.0 - collate_share(loader)) if item_s > 0 else 0.0
+    # Of a file that is decoded only by the resize, the decoding is another group.
+    return min(share, cpu_share(loader, TRANSFORM_GROUPS))
 
 
 def like_the_others(loader: LoaderStats, slow: SlowSamples, part: float = 1.0) -> Change:

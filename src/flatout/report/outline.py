@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
 
+from flatout.diagnose.reliability import BROAD
 from flatout.measure.thresholds import LEAST_STEPS
 from flatout.results import Account, Cause, Diagnosis, Epoch, Finding, Ledger, Line, NotMeasured, Remedy, Steps
 from flatout.units import duration, interval, percent, rate, size
@@ -245,10 +246,12 @@ def predicted(remedy: Remedy) -> str:
 
 
 def confidence_in_words(cause: Cause) -> str:
-    """Say how sure the rule is of its cause."""
+    """Say how sure it is that the cause is the fault."""
     if cause.confidence >= 0.8:
         return "high confidence"
-    return "medium confidence" if cause.confidence >= 0.5 else "low confidence"
+    if cause.confidence >= 0.5:
+        return "medium confidence"
+    return "low confidence" + (", often a sign of another fault" if cause.id in BROAD else "")
 
 
 def open_and_hidden(diagnosis: Diagnosis) -> tuple[list[Cause], dict[str, list[Cause]]]:

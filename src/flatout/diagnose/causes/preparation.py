@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.diagnose.sentences import what_workers_do, what_workers_do_most
@@ -17,6 +19,7 @@ from flatout.predict.fetch_changes import (
     cpu_share,
     files_thrown_away,
     helped,
+    shrinking_share,
     without_groups,
 )
 from flatout.predict.pipeline import Change
@@ -111,6 +114,17 @@ def _thrown_away(loader: LoaderStats) -> tuple[Evidence, ...]:
     return (Evidence(text, {"files_per_sample": files}),)
 
 
+def _shrunk(loader: LoaderStats, share: float) -> tuple[Evidence, ...]:
+    if share < NOISE_SHARE:
+        return ()
+    resize = loader.fetch.transforms[0]
+    text = (
+        f"Resize makes {resize.pixels_out:,.0f} pixels of {resize.pixels_in:,.0f}: with the decoding at full size, "
+        f"another {percent(share)} of a fetch"
+    )
+    return (Evidence(text, {"pixels": resize.pixels_in, "kept_pixels": resize.pixels_out, "share": share}),)
+
+
 def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found | Lacks | None:
     run, loader, model = context.run, context.loader, context.model
     wait = run.ledger.share("batch_wait")
@@ -126,7 +140,13 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
     if not (loader.functions.cpu_groups or loader.functions.collate_groups):
         return Lacks("no stack samples of the fetching threads: what they compute is not known")
     group = cpu_share(loader, groups)
-    share = model.recovered(without_groups(loader, groups))
+    change = without_groups(loader, groups)
+    shrinking = shrinking_share(loader)
+    if groups in (DECODE_GROUPS, TRANSFORM_GROUPS):  # a file decoded at full size costs both
+        moved = shrinking if groups == DECODE_GROUPS else -shrinking
+        group += moved
+        change = replace(change, fetch_cpu_factor=max(change.fetch_cpu_factor - moved, 0.0))
+    share = model.recovered(change)
     if share < NOISE_SHARE:
         return None
     named = max(groups, key=lambda name: loader.functions.cpu_groups.get(name, 0.0))
@@ -146,6 +166,7 @@ def _preparation(context: Context, groups: tuple[str, ...], title: str) -> Found
             ),
             parts.evidence(),
             *_thrown_away(loader),
+            *(_shrunk(loader, shrinking) if groups == DECODE_GROUPS else ()),
             *(_slowest_transform(loader) if groups == TRANSFORM_GROUPS else ()),
             *hottest(lines),
         ),

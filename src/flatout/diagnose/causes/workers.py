@@ -22,6 +22,7 @@ from flatout.units import counted, duration, percent
 # A p95 this many times the median means that single batches block the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
+_LEFT = 0.3  # of the wait, that workers do not take away: it is said why
 
 
 def _does_not_overlap(context: Context, found: Cause) -> str:
@@ -47,6 +48,11 @@ def no_workers(context: Context) -> Found | Lacks | None:
         return None
     wait = run.ledger.share("batch_wait")
     usable = "an unknown number of cores" if run.cores is None else f"{run.cores:.3g} usable cores"
+    rest = wait - share
+    stays = ()
+    if rest >= max(MATERIAL_SHARE, _LEFT * wait):
+        text = f"{percent(rest)} would still be waiting: workers share the cores with the training, or take longer"
+        stays = (Evidence(text, {"wait_that_stays": rest}),)
     return Found(
         title="the training process fetches every batch itself",
         share=share,
@@ -61,6 +67,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
                 f"{counted(workers, 'worker')} on {usable} could prepare batches while the training computes",
                 {"workers": workers, "cores": run.cores if run.cores is not None else "not measured"},
             ),
+            *stays,
         ),
     )
 
