@@ -49,7 +49,9 @@ def test_decoding_outranks_transforms_when_it_takes_more_of_the_cpu_time() -> No
 def test_a_resize_of_what_was_decoded_far_too_large_belongs_to_decoding(pixels_out: float, first: str) -> None:
     resize = TransformCost("Resize", 0.0005, 1e6, pixels_out)
     groups = {"transform": 0.55, "decode": 0.43}
-    view = saturated(cpu_groups=groups, item_s=spread(0.0015), transforms=(resize, TransformCost("ToImage", 1e-5, 1, 1)))
+    view = saturated(
+        cpu_groups=groups, item_s=spread(0.0015), transforms=(resize, TransformCost("ToImage", 1e-5, 1, 1))
+    )
     ranked, _ = judge(Context.of(view))
     assert ranked[0].id == first
     said = [evidence.text for evidence in ranked[0].evidence]

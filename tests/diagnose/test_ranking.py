@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from flatout.diagnose import ranking
-from flatout.diagnose.causes import CAUSES
+from flatout.diagnose.causes import BY_ID, CAUSES
 from flatout.diagnose.ranking import judge, rank
+from flatout.diagnose.reliability import BROAD, most_confidence
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
+from flatout.report.outline import confidence_in_words
 from flatout.results import Cause
 from tests.diagnose.views import COMPUTE, crowded, healthy, locked, remote, saturated, starved, without_workers
 
@@ -47,6 +49,19 @@ def cause(id: str, share: float) -> Cause:
 def test_the_planted_fault_leads(view: MeasuredRun, leads: str) -> None:
     causes, _ = judge(Context.of(view))
     assert causes[0].id == leads
+
+
+@pytest.mark.parametrize(("share", "first"), [(0.95, "rank_straggler"), (0.7, "main_process_work")])
+def test_of_nearly_equal_causes_the_mechanism_comes_first(share: float, first: str) -> None:
+    ranked = rank([cause("main_process_work", 0.6), cause("rank_straggler", 0.6 * share)])
+    assert ranked[0].id == first
+
+
+@pytest.mark.parametrize("id", sorted(BROAD))
+def test_what_another_fault_often_brings_about_is_stated_with_low_confidence(id: str) -> None:
+    assert id in BY_ID
+    assert most_confidence(id) < 0.5 < most_confidence("compute_bound") < most_confidence("validation")
+    assert confidence_in_words(Cause(id, id, 0.5, most_confidence(id), ())).startswith("low confidence, often a sign")
 
 
 def test_in_a_healthy_run_nothing_is_called_a_fault() -> None:

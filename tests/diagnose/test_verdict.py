@@ -181,3 +181,13 @@ def test_what_filled_few_steps_is_named() -> None:
     view = healthy(busy=COMPUTE | {"compile": 0.5})
     view = replace(view, ledger=replace(view.ledger, steps=replace(view.ledger.steps, count=2)))
     assert say(view).startswith("Only 2 steps were complete, and compile took 98% of the time: record longer")
+
+
+def test_a_training_that_ended_by_itself_cannot_be_recorded_for_longer() -> None:
+    few = healthy(batches=2)
+    said = verdict(Context.of(few), (), ended=True)
+    assert said.startswith("Only 2 steps were complete before the training ended by itself")
+    assert "--seconds" not in said and "--steps" not in said
+    assert next_command("run", ["python", "train.py"], (), ledger=few.ledger, ended=True) == (
+        "flatout profile --full -- python train.py"
+    )

@@ -34,6 +34,42 @@ def test_output_warnings_tracebacks_pickles_and_graphs_are_those_of_the_bare_scr
     assert counts["FORWARD"] > 20
 
 
+TRACED = """
+    import warnings
+    warnings.simplefilter("ignore")  # some versions say that it is deprecated
+    import torch
+    from torch import fx, nn
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.turn, self.last = nn.Conv2d(3, 4, 3), nn.Linear(4, 2)
+        def forward(self, x):
+            return self.last(self.turn(x).to("cpu").relu().mean((2, 3)))
+    def kinds(graph):
+        return [node.kind() for node in graph.nodes()]
+    pictures = torch.ones(2, 3, 8, 8)
+    print(kinds(torch.jit.trace(Net(), pictures).inlined_graph))  # it compares with a graph of its own
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(3):
+        net(pictures).sum().backward()
+        optimizer.step()
+        print(kinds(torch.jit.trace(net, pictures).inlined_graph), len(fx.symbolic_trace(net).graph.nodes))
+        one = torch.func.grad(lambda x: net(x).sum())(pictures)
+        print(torch.func.vmap(torch.func.grad(lambda x: net(x[None]).sum()))(pictures).shape, one.shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [False, True], ids=["without a device", "with a device's hooks"])
+def test_graphs_that_torch_traces_are_those_of_the_bare_script(tmp_path: Path, device: bool) -> None:
+    environment = {"FLATOUT_DEVICE_HOOKS": "1"} if device else {}
+    bare, probed = run_bare(tmp_path, TRACED), run_probed(tmp_path, TRACED, env=environment)
+    assert bare.code == probed.code == 0, probed.err[-3000:]
+    assert (probed.out, probed.faults()) == (bare.out, [])
+    assert probed.counts()["BACKWARD"] == 3
+
+
 @pytest.mark.usefixtures("without_coverage")
 @pytest.mark.slow
 def test_functions_of_c_that_are_stood_in_for_pickle_as_themselves(tmp_path: Path) -> None:

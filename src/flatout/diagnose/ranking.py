@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flatout.diagnose.causes import BY_ID, CAUSES, HEALTHY
 from flatout.diagnose.evidence import after_the_window
+from flatout.diagnose.reliability import BROAD
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
@@ -14,6 +15,7 @@ from flatout.units import percent
 
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
+_NEARLY = 0.9  # of a broad cause's share: one that names a mechanism comes first
 _CONTRADICTED = 0.5  # of a share: if no more was to be had with the batches there, the reasoning was wrong somewhere
 
 
@@ -73,12 +75,14 @@ def _with_what_was_measured(context: Context, ranked: tuple[Cause, ...]) -> tupl
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
     """Largest share first; hidden causes after all others, since removing them alone yields less than it seems to.
 
+    Of nearly equal ones, what another fault often brings about comes last.
+
     The healthy answer leads if no fault is material, and otherwise comes last. It is dropped if a fault of the data is
     material.
     """
     by_id = {cause.id: cause for cause in causes}
     faults = [replace(cause, hidden_by=_hider(cause, by_id)) for cause in causes if cause.id != HEALTHY]
-    ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -cause.share))
+    ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -_weight(cause)))
     material = [cause for cause in faults if cause.share >= MATERIAL_SHARE]
     if HEALTHY in by_id and not any(BY_ID[cause.id].group in _OF_DATA for cause in material):
         # What a fault inside the step takes is no computation of the model's own.
@@ -86,6 +90,10 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
         healthy = replace(by_id[HEALTHY], share=min(by_id[HEALTHY].share, left))
         ranked.insert(len(ranked) if material else 0, healthy)
     return tuple(ranked)
+
+
+def _weight(cause: Cause) -> float:
+    return cause.share * (_NEARLY if cause.id in BROAD else 1.0)
 
 
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:

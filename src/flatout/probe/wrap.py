@@ -1,5 +1,6 @@
 """Timing of third-party functions: instrumented in place if written in Python, otherwise by a wrapper."""
 
+import torch
 import torch._utils
 import torch.compiler
 
@@ -9,6 +10,14 @@ from .unbound import Unbound, unseen
 
 # Under tracing every hook must disappear, or it would break the graph: the compiler folds this test away.
 is_compiling = getattr(torch.compiler, "is_compiling", None) or torch._utils.is_compiling
+
+
+def is_traced():
+    """True while torch.jit traces: whatever is asked of a tensor becomes a part of the graph.
+
+    Ask ``is_compiling`` first, which the compiler knows.
+    """
+    return torch._C._get_tracing_state() is not None
 
 
 def let_compiler_fold(allowed_functions):

@@ -49,7 +49,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
     wait = run.ledger.share("batch_wait")
     usable = "an unknown number of cores" if run.cores is None else f"{run.cores:.3g} usable cores"
     rest = wait - share
-    stays = ()
+    stays: tuple[Evidence, ...] = ()
     if rest >= max(MATERIAL_SHARE, _LEFT * wait):
         text = f"{percent(rest)} would still be waiting: workers share the cores with the training, or take longer"
         stays = (Evidence(text, {"wait_that_stays": rest}),)

@@ -10,7 +10,7 @@ from ..contract import DEVICE_HOOKS_VARIABLE
 from ..recorder import REC, now, report_fault
 from ..sites import user_site
 from ..unbound import unseen
-from ..wrap import is_compiling
+from ..wrap import is_compiling, is_traced
 
 READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__", "__repr__", "nonzero")
 COPIES = ("to", "cuda")
@@ -71,7 +71,7 @@ def _emit_read(start, operation):
 def _timed_copy(original, name):
     @unseen(original)
     def copy(self, *args, **kwargs):
-        if is_compiling() or not REC.on:
+        if is_compiling() or not REC.on or is_traced():
             return original(self, *args, **kwargs)
         start = now()
         result = original(self, *args, **kwargs)
@@ -96,7 +96,7 @@ def _timed_read(original, name):
     @unseen(original)
     # untested: runs under the name of another file, which coverage.py does not know
     def read(self, *args, **kwargs):
-        if is_compiling() or not REC.on or self.is_cpu or _state.reading:
+        if is_compiling() or not REC.on or is_traced() or self.is_cpu or _state.reading:
             return original(self, *args, **kwargs)
         _state.reading = True  # printing a tensor reads it many times; one event is enough
         start = now()

@@ -12,7 +12,7 @@ from torch.nn import Module
 from .. import events, in_place
 from ..batches import samples_in
 from ..recorder import REC, now, quietly, report_fault
-from ..wrap import is_compiling
+from ..wrap import is_compiling, is_traced
 from . import device, settings
 
 MAX_KINDS = 8
@@ -53,7 +53,7 @@ def hold(inside):
 
 
 def _entered(module, *args, **kwargs):
-    if is_compiling():
+    if is_compiling() or is_traced():
         return None
     if not REC.on or hold(True):  # it ended, or another thread was faster
         if _call is not None and not REC.on:
