@@ -28,8 +28,7 @@ class Found:
     Attributes:
         title: one line.
         share: of the window's wall time, that removing this cause alone would give back.
-        confidence: 0..1, with as many batches as a steady mean needs; fewer lower it, and so does a kind of cause that
-            was seldom the fault.
+        confidence: 0..1, with as many batches as a steady mean needs; fewer lower it.
         evidence: sentences with their numbers.
     """
 
@@ -69,10 +68,13 @@ class CauseSpec:
     hides_from: float = HIDING
 
     def __call__(self, context: Context) -> Cause | NotMeasured | None:
-        """Judge the cause; None: it does not hold for this run."""
+        """Judge the cause; None: it does not hold for this run.
+
+        What the rule states of its confidence is bounded by how often its kind was right.
+        """
         if self.needs_loader and context.run.loading is None and context.run.ledger.share("batch_wait") < NOISE_SHARE:
             return None  # input without a DataLoader, which delays nothing
-        because = _lacks_loader(context) if self.needs_loader else None
+        because = lacks_loader(context) if self.needs_loader else None
         if because is not None:
             return NotMeasured(self.id, because)
         answer = self.judge(context)
@@ -110,7 +112,8 @@ def cause(
     return decorate
 
 
-def _lacks_loader(context: Context) -> str | None:
+def lacks_loader(context: Context) -> str | None:
+    """Why nothing can be said of the training's DataLoader; None: it was measured."""
     if context.run.loading is None:
         return "no DataLoader was iterated between the first and the last training step"
     if context.fitted is None:

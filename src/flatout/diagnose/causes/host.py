@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause, lacks_loader
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.reads import beside_reads
 from flatout.diagnose.sentences import BLOCKED, COMPUTING, called_from, where
@@ -205,9 +205,9 @@ def validating(context: Context) -> Found | Lacks | None:
     run = context.run
     found = _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
     workers = run.validation_workers
-    if not isinstance(found, Found) or workers is None or run.loading is None:
+    if not isinstance(found, Found) or workers is None or lacks_loader(context) is not None:
         return found
-    started = workers.seconds / run.ledger.window_s  # a cause of its own, which takes no validation away
+    started = workers.seconds / run.ledger.window_s  # worker_restart, whose remedy leaves the validation as it is
     text = f"of that, {duration(workers.seconds)} for starting and ending workers"
     own = found.share - started
     if own < MATERIAL_SHARE:

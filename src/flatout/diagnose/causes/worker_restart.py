@@ -28,9 +28,11 @@ def worker_restart(context: Context) -> Found | Lacks | None:
     theirs = run.validation_workers
     own = loader.restarts_workers
     seconds, evidence = _own_restarts(run, loader) if own else (0.0, [])
+    occasions = ["epoch"] if evidence else []
     if own and seconds <= 0 and theirs is None:
         return Lacks("workers were restarted, but the time between epochs was not measured")
     if theirs is not None:
+        occasions.append("validation")
         seconds += theirs.seconds
         each_s = theirs.seconds / theirs.passes
         evidence.append(
@@ -43,7 +45,6 @@ def worker_restart(context: Context) -> Found | Lacks | None:
     share = min(seconds / run.ledger.window_s, 1.0) if run.ledger.window_s > 0 else 0.0
     if share < NOISE_SHARE:
         return None
-    occasions = [*(["epoch"] if own else []), *(["validation"] if theirs is not None else [])]
     return Found(
         title=f"workers are started anew for every {' and '.join(occasions)}",
         share=share,
