@@ -29,7 +29,7 @@ def diagnose(run: Run) -> Diagnosis:
     context = Context.of(measured) if measured else None
     causes, not_measured = judge(context) if context else ((), ())
     ending = run.ending
-    ended = ending.stop in ("finished", "failed")
+    ended = {"finished": "ended by itself", "failed": "failed"}.get(ending.stop or "", "")
     failure = FAILED.format(failure=ending.failure) if ending.failure else None
     remedies, plans = propose(context, causes) if context else ((), ())
     return Diagnosis(

@@ -211,7 +211,9 @@ def validated(**changes: Any) -> MeasuredRun:
     """A fifth of the time is validation, and most of that starts workers."""
     run = healthy(**({"gaps": {"validation": 1.0}, "persistent_workers": True} | changes))
     seconds = 0.8 * run.seconds("validation")
-    return replace(run, validation_workers=ValidationWorkers(4, seconds, 0.1 * seconds, 3, rebuilt=False))
+    return replace(
+        run, validation_workers=ValidationWorkers(4, seconds, 0.1 * seconds, 3, rebuilt=False, without_gradients=True)
+    )
 
 
 def test_workers_that_each_validation_starts_anew_are_named_in_place_of_the_validation() -> None:
@@ -228,6 +230,14 @@ def test_workers_that_each_validation_starts_anew_are_named_in_place_of_the_vali
     assert kept.gain is not None
     # All of the starts, and half of the wait for the first batches.
     assert kept.gain.predicted == pytest.approx(1 / (1 - 0.84 * run.ledger.share("validation")), rel=0.01)
+
+
+def test_workers_of_passes_with_gradients_are_kept_by_hand() -> None:
+    run = validated()
+    assert run.validation_workers is not None
+    run = replace(run, validation_workers=replace(run.validation_workers, without_gradients=False))
+    kept = offered(run)["persistent_workers"]
+    assert not kept.settings and kept.title == "set persistent_workers=True for the validation"
 
 
 def test_workers_of_both_loaders_are_one_cause() -> None:

@@ -185,9 +185,9 @@ def test_what_filled_few_steps_is_named() -> None:
 
 def test_a_training_that_ended_by_itself_cannot_be_recorded_for_longer() -> None:
     few = healthy(batches=2)
-    said = verdict(Context.of(few), (), ended=True)
+    said = verdict(Context.of(few), (), ended="ended by itself")
     assert said.startswith("Only 2 steps were complete before the training ended by itself")
     assert "--seconds" not in said and "--steps" not in said
-    assert next_command("run", ["python", "train.py"], (), ledger=few.ledger, ended=True) == (
+    assert next_command("run", ["python", "train.py"], (), ledger=few.ledger, ended="ended by itself") == (
         "flatout profile --full -- python train.py"
     )

@@ -114,3 +114,5 @@ def test_a_forward_method_that_is_called_directly_is_the_models() -> None:
     inside = [["/home/me/net.py", 9, "Layer.forward", "return x @ self.weight.T", True], user("g = self.forward(x)")]
     assert instead_of_other(inside) == FORWARD
     assert instead_of_other([*inside[:1], user("g = move(x)")]) is None
+    force = [library("torch/autograd/__init__.py"), ["/home/me/net.py", 9, "Energy.forward", "grad(e, x)", True]]
+    assert instead_of_other([*force, user("f = self.forward(x)")]) == BACKWARD

@@ -69,7 +69,8 @@ class Numbers(Dataset):
 def main():
     torch.manual_seed(0)
     training, held_out = DataLoader(Numbers(), 4, shuffle=True, num_workers=1), DataLoader(Numbers(), 4, num_workers=2)
-    fetched_here = DataLoader(Numbers(), 4)
+    fetched_here, also_evaluated = DataLoader(Numbers(), 4), DataLoader(Numbers(), 2, shuffle=True, num_workers=1)
+    twice = DataLoader(Numbers(), 4, num_workers=1)
     weight = torch.nn.Parameter(torch.zeros(1))
     seen, pids = [], {"training": [], "validation": []}
     for _ in range(3):
@@ -78,10 +79,18 @@ def main():
         with torch.no_grad():
             list(fetched_here)
             more = torch.cat(list(held_out))
-        seen.append([rows[:, 0].tolist(), more[:, 0].tolist(), torch.rand(1).item()])
+            both = [float(one[0, 0] + other[-1, 0]) for one, other in zip(twice, twice)]
+            list(also_evaluated)
+        order = []
+        for batch in also_evaluated:  # the training's, too, and evaluated while it goes on
+            order += batch[:, 0].tolist()
+            if len(order) == 4:
+                with torch.no_grad():
+                    list(also_evaluated)
+        seen.append([rows[:, 0].tolist(), more[:, 0].tolist(), both, order[:4], len(order), torch.rand(1).item()])
         pids["training"].append(sorted(set(rows[:, 1].tolist())))
         pids["validation"].append(sorted(set(more[:, 1].tolist())))
-    kept = {name: all(one == those[0] for one in those) for name, those in pids.items()}
+    kept = {name: those[1] == those[2] for name, those in pids.items()}
     print(json.dumps({"seen": seen, "kept": kept}))
 
 if __name__ == "__main__":

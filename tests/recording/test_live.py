@@ -58,11 +58,13 @@ def test_three_backward_passes_for_a_batch_are_one_step(tmp_path: Path) -> None:
     assert live == 20 and reported in (19, 20)  # the first step ends with its first update
 
 
-@pytest.mark.parametrize(("updates", "steps"), [(40, 40), (12, 1)])
-def test_updates_with_the_one_batch_of_a_loader_are_steps(tmp_path: Path, updates: int, steps: int) -> None:
+@pytest.mark.parametrize(("batches", "updates", "steps"), [(1, 40, 40), (1, 12, 1), (500, 40, 1), (None, 40, 1)])
+def test_updates_with_the_one_batch_of_a_loader_are_steps(
+    tmp_path: Path, batches: int | None, updates: int, steps: int
+) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()
-    loader = main.loader()
+    loader = main.loader(batches=batches)
     main.iterate(loader)
     main.wait(loader, 0.01)
     for _ in range(updates):

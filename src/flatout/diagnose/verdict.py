@@ -18,27 +18,28 @@ from flatout.units import percent
 DIAGNOSED_STEPS = 12  # more than a comparison needs
 NO_STEP = "No training step was seen, so there is nothing to diagnose."
 ONE_STEP = "Only one training step was complete: record for longer, such as with --steps 12."
-ENDED = "before the training ended by itself: a diagnosis needs one that goes on, such as for more epochs"
+_GOES_ON = "a diagnosis needs one that goes on, such as for more epochs"
 
 
-def verdict(context: Context | None, causes: Sequence[Cause], *, ended: bool = False) -> str:
+def verdict(context: Context | None, causes: Sequence[Cause], *, ended: str = "") -> str:
     """Say in one sentence where the time goes.
 
     Args:
         context: the measured run with its model; None when no training step was seen.
         causes: in rank order.
-        ended: the training came to its own end, so that no more of it can be recorded.
+        ended: how the training came to its own end, as in "ended by itself" or "failed", so that no more of it can be
+            recorded; empty: it did not.
     """
     if context is None:
         return NO_STEP
     run = context.run
     if run.ledger.window_s <= 0 or run.ledger.steps.count == 0:
-        return f"Only one training step was complete {ENDED}." if ended else ONE_STEP
+        return f"Only one training step was complete {_before(ended)}." if ended else ONE_STEP
     if run.ledger.steps.count < LEAST_STEPS:
         steps = run.ledger.steps.count
         only = "one step was" if steps == 1 else f"{steps} steps were"
         if ended:
-            return f"Only {only} complete {ENDED}."
+            return f"Only {only} complete {_before(ended)}."
         return f"Only {only} complete{_largest_part(run.ledger)}: record longer with --seconds {_longer_s(run.ledger)}."
     if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
         return _unexplained(context)
@@ -47,6 +48,10 @@ def verdict(context: Context | None, causes: Sequence[Cause], *, ended: bool = F
     if sentence is not None:
         return sentence(context, leading)
     return f"{leading.title[:1].upper()}{leading.title[1:]}: {percent(leading.share)} of the time."
+
+
+def _before(ended: str) -> str:
+    return f"before the training {ended}: {_GOES_ON}"
 
 
 def _largest_part(ledger: Ledger) -> str:
@@ -69,7 +74,7 @@ def next_command(
     remedies: Sequence[Remedy] = (),
     ledger: Ledger | None = None,
     *,
-    ended: bool = False,
+    ended: str = "",
 ) -> str:
     """The command to type next.
 

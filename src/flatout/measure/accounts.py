@@ -131,7 +131,7 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
     # a wait contains the start of its workers.
     spans = np.concatenate([derived[: len(starting)], recorded, derived[len(starting) :]])
     account = np.array([ACCOUNT_OF_KIND[int(kind)] for kind in spans["kind"]], np.int64)
-    foreign = np.isin(spans["kind"], LOADER_KINDS) & ~np.isin(spans["arg"], training.loaders)
+    foreign = np.isin(spans["kind"], LOADER_KINDS) & np.isin(spans["arg"], training.other_loaders)
     account[foreign] = CODE["validation"]
     return spans, account
 

@@ -72,13 +72,13 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
     """
     if _is_function(frames):
         return LOSS
-    if _leads_to_forward(frames, _DIRECT):
-        return FORWARD
     inner = itertools.takewhile(lambda frame: not frame[4], frames)
     if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner):
         return BACKWARD
     caller = next((frame for frame in frames if frame[4]), None)
-    return OPTIMIZER if caller is not None and _UPDATES.search(str(caller[3])) else None
+    if caller is not None and _UPDATES.search(str(caller[3])):
+        return OPTIMIZER
+    return FORWARD if _leads_to_forward(frames, _DIRECT) else None
 
 
 def _is_function(frames: Sequence[Sequence[Any]]) -> bool:

@@ -17,7 +17,7 @@ from flatout.record.packed_fields import batch_samples
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
-# Batches of a training that takes its data from a DataLoader once, and then goes on without it; least updates of it.
+# Batches of a DataLoader that gives a training all its data at once; least updates that it makes of them.
 _TAKEN_ONCE, _WITHOUT_BATCHES = 2, 16
 
 
@@ -141,21 +141,23 @@ def marked(process: ProcessRecord, sign: int) -> Marked:
     passes, steps = _steps_of_updates(events, marks)
     if loaders:
         by_loader = _steps_of_loader(process, events, marks, loaders)
-        if are_updates(len(by_loader[1]), len(steps)):
+        if are_updates(process.names.get(loaders[0], "loader").get("batches"), len(by_loader[1]), len(steps)):
             loaders = ()
         else:
             passes, steps = by_loader
     return Marked(thread, events, marks, loaders, others, passes, steps)
 
 
-def are_updates(batches: int, updates: int) -> bool:
+def are_updates(of_pass: object, batches: int, updates: int) -> bool:
     """True if the steps of a training are its updates, although a DataLoader gave it its data.
 
     Args:
+        of_pass: batches that a pass over the DataLoader has, as the record says; anything but a number: not known.
         batches: that a backward pass followed.
         updates: so far.
     """
-    return batches <= _TAKEN_ONCE and updates >= _WITHOUT_BATCHES
+    few = isinstance(of_pass, int) and of_pass <= _TAKEN_ONCE
+    return few and batches <= _TAKEN_ONCE and updates >= _WITHOUT_BATCHES
 
 
 def real_updates(process: ProcessRecord, events: Events) -> Events:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from flatout.measure.array_reads import patch_shape, sample_values
 from flatout.measure.functions import STORAGE_GROUPS
-from flatout.measure.loader_stats import LoaderStats, mean_s
+from flatout.measure.loader_stats import LoaderStats, TransformCost, mean_s
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.slow_samples import SlowSamples
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE
@@ -113,14 +113,21 @@ def shrinking_share(loader: LoaderStats) -> float:
     """
     if not len(loader.fetch.item_s) or not group_share(loader.functions.cpu_groups, DECODE_GROUPS):
         return 0.0
-    parts = itertools.takewhile(
-        lambda part: part.name == "Resize" and part.pixels_in >= _SHRUNK * part.pixels_out > 0, loader.fetch.transforms
+    parts = loader.fetch.transforms
+    first = list(
+        itertools.takewhile(
+            lambda part: part.name == "Resize" and part.pixels_in >= _SHRUNK * part.pixels_out > 0, parts
+        )
     )
     item_s = float(loader.fetch.item_s.mean())
-    seconds = sum(part.calls * part.mean_s for part in parts)
-    share = min(seconds / item_s, 1.0) * (1.0 - collate_share(loader)) if item_s > 0 else 0.0
+    if not first or item_s <= 0:
+        return 0.0
+
+    def share(of: Iterable[TransformCost]) -> float:
+        return min(sum(part.calls * part.mean_s for part in of) / item_s, 1.0) * (1.0 - collate_share(loader))
+
     # Of a file that is decoded only by the resize, the decoding is another group.
-    return min(share, cpu_share(loader, TRANSFORM_GROUPS))
+    return min(share(first), max(cpu_share(loader, TRANSFORM_GROUPS) - share(parts[len(first) :]), 0.0))
 
 
 def like_the_others(loader: LoaderStats, slow: SlowSamples, part: float = 1.0) -> Change:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import events, held_memory, trace
+from . import events, held_memory, repeated_work, trace
 from .changed_steps import ChangedSteps
 from .last_steps import LastSteps
 from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
@@ -67,6 +67,7 @@ def updated():
 
 def backward_ended():
     """A backward pass has ended."""
+    repeated_work.leave()  # where it could not when its step ended
     run = _state.running
     if run is not None:
         if threading.get_ident() == REC.training_thread:

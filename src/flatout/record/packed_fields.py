@@ -25,6 +25,11 @@ def batches_ready(waits: Events) -> Ints:
     return np.asarray((waits["b"] >> 48) & 0x3FFF, np.int64)
 
 
+def batch_grad(waits: Events) -> NDArray[np.bool_]:
+    """Whether gradients were enabled as the training thread took each batch."""
+    return np.asarray((waits["b"] >> 62) & 1 == 1)
+
+
 def transform_place(parts: Events) -> Ints:
     """Place of each TRANSFORM in its pipeline, counted from 0."""
     return np.asarray(parts["b"] >> 48, np.int64)

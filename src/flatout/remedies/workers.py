@@ -124,9 +124,12 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
     own = loader.restarts_workers
     # A loader that is rebuilt has no workers to keep: the line that builds it has to be moved, by the user.
     once = (loader.settings.rebuilt or not own) and (theirs is None or theirs.rebuilt)
-    validation_s = theirs.seconds if theirs is not None and (once or not theirs.rebuilt) else 0.0
-    restarts_s = cause.share * run.ledger.window_s - (theirs.seconds if theirs is not None else 0.0)
     keeps_own = own and (once or not loader.settings.rebuilt)
+    # One remedy is what its settings do, or what the user does.
+    by_setting = theirs is not None and not theirs.rebuilt and theirs.without_gradients
+    keeps_theirs = theirs is not None and (once or by_setting or not (theirs.rebuilt or keeps_own))
+    validation_s = theirs.seconds if theirs is not None and keeps_theirs else 0.0
+    restarts_s = cause.share * run.ledger.window_s - (theirs.seconds if theirs is not None else 0.0)
     lost_s = (validation_s + (restarts_s if keeps_own else 0.0)) / context.model.batches
     in_gap_s = min(lost_s, context.model.now.between_steps_s)
     left_s, repeated = 0.0, 1.0
@@ -152,12 +155,13 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
         gain=Gain(measured, 0.9 * modelled, most**_STARTED_BESIDE if keeps_own else most),
         how="loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
         if once
-        else "DataLoader(..., persistent_workers=True)" + (", the validation's too" if keeps_own and theirs else ""),
+        else "DataLoader(..., persistent_workers=True)"
+        + (", the validation's too" if keeps_own and keeps_theirs else ""),
         settings=None
-        if once
+        if once or not (keeps_own or by_setting)
         else {
             **({"persistent_workers": True} if keeps_own else {}),
-            **({"validation_workers_kept": True} if validation_s else {}),
+            **({"validation_workers_kept": True} if by_setting else {}),
         },
         basis="measured time of the workers' start, of their first fetches beyond later ones, and of the wait for them",
         memory_bytes=None if validation_s else 0,  # both DataLoaders have workers then

@@ -11,6 +11,7 @@ from flatout.measure.training import PAIRED_SHARE, are_updates
 from flatout.probe import events as kinds
 from flatout.record.events import Events, ends
 from flatout.record.growing import EventsTail
+from flatout.record.names import read_names
 
 _MARKS = (kinds.BATCH_WAIT, kinds.BACKWARD, kinds.OPTIMIZER)
 
@@ -37,6 +38,7 @@ class StepCounter:
         self._begin_ns = self._end_ns = 0
         self._in_first_step = False  # its optimizer step may come
         self._batches: Counter[int] = Counter()  # by loader
+        self._passes: dict[int, object] = {}  # loader: batches of a pass, where they were asked for
         self._waited_ns: Counter[int] = Counter()
         self._pending_ns: Counter[int] = Counter()  # waits that no backward pass has followed yet
 
@@ -51,9 +53,18 @@ class StepCounter:
         """The steps seen so far."""
         updates = self._updates or self._backwards
         if self._votes:
-            batches = self._followed[self._votes.most_common(1)[0][0]]
-            return updates if are_updates(batches, updates) else batches
+            loader = self._votes.most_common(1)[0][0]
+            batches = self._followed[loader]
+            # The names are read only where the number may matter.
+            if are_updates(0, batches, updates) and are_updates(self._batches_of_pass(loader), batches, updates):
+                return updates
+            return batches
         return updates
+
+    def _batches_of_pass(self, loader: int) -> object:
+        if loader not in self._passes:
+            self._passes[loader] = read_names(self.path.with_suffix(".names")).get(loader, "loader").get("batches")
+        return self._passes[loader]
 
     @property
     def window_s(self) -> float:

@@ -51,7 +51,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
     rest = wait - share
     stays: tuple[Evidence, ...] = ()
     if rest >= max(MATERIAL_SHARE, _LEFT * wait):
-        text = f"{percent(rest)} would still be waiting: workers share the cores with the training, or take longer"
+        text = f"{percent(rest)} of the time would still be waiting: workers share the cores, or need longer"
         stays = (Evidence(text, {"wait_that_stays": rest}),)
     return Found(
         title="the training process fetches every batch itself",

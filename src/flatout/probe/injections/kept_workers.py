@@ -20,6 +20,12 @@ def keep(loader):
     loader.__dict__[_KEPT] = None
 
 
+def release(loader):
+    """Let each pass start its workers anew again, if it was a setting that kept them."""
+    if loader.__dict__.pop(_KEPT, release) is not release:
+        loader.__dict__.update(persistent_workers=False, _iterator=None)
+
+
 def pass_begins(loader):
     """A pass over any loader is about to begin."""
     if _KEPT not in loader.__dict__ or not loader.persistent_workers:
@@ -33,7 +39,9 @@ def pass_begins(loader):
     iterator = loader.__dict__.get("_iterator")
     if iterator is None:
         return
-    if state != before:
+    if iterator._tasks_outstanding > 0:  # another pass goes on, with workers of its own from now on
+        loader.__dict__["_iterator"] = None
+    elif state != before:
         iterator._shutdown_workers()
         loader.__dict__["_iterator"] = None
     else:

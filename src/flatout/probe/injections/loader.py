@@ -38,12 +38,16 @@ def install(injected, watch):
 
     @functools.wraps(original)
     def __iter__(self):
-        # A subclass's own pass may end here once more.
-        if is_grad_enabled() and not self.__dict__.get(_MARK):
-            self.__dict__[_MARK] = True
-            _set_all(self, injected)
-        elif injected.get(_KEPT) and not is_grad_enabled() and not self.__dict__.get(_MARK_OF_VALIDATION):
-            self.__dict__[_MARK_OF_VALIDATION] = True
+        state = self.__dict__
+        if is_grad_enabled():
+            if state.pop(_MARK_OF_VALIDATION, False):  # the training's own, which was evaluated first
+                kept_workers.release(self)
+            # A subclass's own pass may end here once more.
+            if not state.get(_MARK):
+                state[_MARK] = True
+                _set_all(self, injected)
+        elif injected.get(_KEPT) and not state.get(_MARK) and not state.get(_MARK_OF_VALIDATION):
+            state[_MARK_OF_VALIDATION] = True
             _keep_workers(self, injected)
         kept_workers.pass_begins(self)
         return original(self)
