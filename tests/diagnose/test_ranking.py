@@ -11,7 +11,7 @@ from flatout.diagnose.reliability import BROAD, most_confidence
 from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.report.outline import confidence_in_words
-from flatout.results import Cause
+from flatout.results import Cause, Evidence
 from tests.diagnose.views import COMPUTE, crowded, healthy, locked, remote, saturated, starved, without_workers
 
 
@@ -55,6 +55,12 @@ def test_the_planted_fault_leads(view: MeasuredRun, leads: str) -> None:
 def test_of_nearly_equal_causes_the_mechanism_comes_first(share: float, first: str) -> None:
     ranked = rank([cause("main_process_work", 0.6), cause("rank_straggler", 0.6 * share)])
     assert ranked[0].id == first
+
+
+@pytest.mark.parametrize(("samples", "first"), [(1.0, "small_batch"), (64.0, "overhead_bound")])
+def test_a_batch_of_few_samples_is_the_mechanism_of_many_small_operators(samples: float, first: str) -> None:
+    batch = Cause("small_batch", "", 0.6, 0.9, (Evidence("", {"samples": samples}),))
+    assert rank([cause("overhead_bound", 0.57), batch])[0].id == first
 
 
 @pytest.mark.parametrize("id", sorted(BROAD))

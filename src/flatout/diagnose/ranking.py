@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flatout.diagnose.causes import BY_ID, CAUSES, HEALTHY
+from flatout.diagnose.causes.device import FEW_SAMPLES
 from flatout.diagnose.evidence import after_the_window
 from flatout.diagnose.reliability import BROAD
 from flatout.measure.thresholds import MATERIAL_SHARE
@@ -93,7 +94,13 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
 
 
 def _weight(cause: Cause) -> float:
-    return cause.share * (_NEARLY if cause.id in BROAD else 1.0)
+    return cause.share * (_NEARLY if cause.id in BROAD and not _few_samples(cause) else 1.0)
+
+
+def _few_samples(cause: Cause) -> bool:
+    """A batch so small that it alone explains the many small operators."""
+    sizes = [evidence.values.get("samples") for evidence in cause.evidence]
+    return cause.id == "small_batch" and any(isinstance(size, (int, float)) and size <= FEW_SAMPLES for size in sizes)
 
 
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:

@@ -25,7 +25,7 @@ FIXED_ACCOUNTS = ("optimizer", "collective")
 # A quarter of the wall time: twice the batch then gives at least 1.14x, enough for a trial to prove.
 _FIXED_SHARE = 0.25
 # So few samples make operators small; with more, many operators are the more likely reason for their overhead.
-_FEW_SAMPLES = 8
+FEW_SAMPLES = 8
 
 
 def _pays_fixed_costs(context: Context, found: Cause) -> str:
@@ -57,6 +57,7 @@ def small_batch(context: Context) -> Found | Lacks | None:
     fixed = fixed_s / run.ledger.window_s
     share = model.recovered(shorter_step(fixed_s / model.batches))
     if fixed >= _FIXED_SHARE and share >= NOISE_SHARE:
+        samples = {"samples": _samples(run)} if overhead else {}
         return Found(
             title="a large part of each step costs the same with a larger batch",
             share=share,
@@ -65,7 +66,7 @@ def small_batch(context: Context) -> Found | Lacks | None:
                 Evidence(
                     f"{_fixed_work(run, overhead)}: {percent(fixed)} of the time, whatever the batch size; "
                     f"{_batch(run)}",
-                    {"fixed": fixed},
+                    {"fixed": fixed, **samples},
                 ),
             ),
         )
@@ -85,10 +86,10 @@ def _measured_small_batch(context: Context, doubled: Doubled) -> Found | None:
     step_s = run.last_steps.replayed.step_s if run.last_steps.replayed is not None else doubled.single_s
     others_s = (run.seconds(*_HOST_ACCOUNTS) + _waited_for_ranks_s(run)) / model.batches
     others_s += ((run.experiments.hooks_share or 0.0) + (run.experiments.collector_share or 0.0)) * step_s
-    if not isinstance(run.operators, str) and doubled.samples > _FEW_SAMPLES:
+    if not isinstance(run.operators, str) and doubled.samples > FEW_SAMPLES:
         others_s += run.operators.overhead_s
     # Passes apart from the steps: kernels that use a device better with twice the samples look fixed, too.
-    certain = doubled.passes and doubled.samples > _FEW_SAMPLES
+    certain = doubled.passes and doubled.samples > FEW_SAMPLES
     parts = (doubled.fixed_low, doubled.fixed_low if certain else doubled.fixed)
     parts_s = (min(part * step_s, model.now.step_s) for part in parts)
     low_s, fixed_s = (max(part_s - others_s, 0.0) for part_s in parts_s)
@@ -220,8 +221,8 @@ def _waited_for_ranks_s(run: MeasuredRun) -> float:
 
 def _overhead_of_few_samples(run: MeasuredRun) -> float:
     """The part of the computation around operators, which costs the same for more samples; 0 in a large batch."""
-    operators, samples = run.operators, run.ledger.steps.samples / max(run.ledger.steps.count, 1)
-    if isinstance(operators, str) or not 0 < samples <= _FEW_SAMPLES:
+    operators = run.operators
+    if isinstance(operators, str) or not 0 < _samples(run) <= FEW_SAMPLES:
         return 0.0
     return min(operators.overhead_s / operators.computed_s, 1.0)
 
@@ -236,8 +237,15 @@ def _fixed_work(run: MeasuredRun, overhead: float) -> str:
     return " and ".join(name for name, amount in parts.items() if amount > 0)
 
 
+def _samples(run: MeasuredRun) -> float:
+    """Mean of a step's; 0: not measured."""
+    return run.ledger.steps.samples / max(run.ledger.steps.count, 1)
+
+
 def _batch(run: MeasuredRun) -> str:
     size = run.loading.settings.batch_size if run.loading else None
     if size is None and run.last_steps.doubled is not None:
         size = round(run.last_steps.doubled.samples)
+    if size is None and _samples(run):
+        size = round(_samples(run))
     return "the batch size is not known" if size is None else f"batch size {size}"
