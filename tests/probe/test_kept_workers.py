@@ -58,7 +58,11 @@ def test_order_random_numbers_and_changes_of_the_data_set_stay(tmp_path: Path, s
 
 VALIDATING = """
 import json, os, torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterDataPipe
+
+class Piped(IterDataPipe):
+    def __iter__(self):
+        yield from range(8)
 
 class Numbers(Dataset):
     def __len__(self):
@@ -70,7 +74,7 @@ def main():
     torch.manual_seed(0)
     training, held_out = DataLoader(Numbers(), 4, shuffle=True, num_workers=1), DataLoader(Numbers(), 4, num_workers=2)
     fetched_here, also_evaluated = DataLoader(Numbers(), 4), DataLoader(Numbers(), 2, shuffle=True, num_workers=1)
-    twice = DataLoader(Numbers(), 4, num_workers=1)
+    twice, piped = DataLoader(Numbers(), 4, num_workers=1), DataLoader(Piped(), 4, num_workers=1)
     weight = torch.nn.Parameter(torch.zeros(1))
     seen, pids = [], {"training": [], "validation": []}
     for _ in range(3):
@@ -81,6 +85,7 @@ def main():
             more = torch.cat(list(held_out))
             both = [float(one[0, 0] + other[-1, 0]) for one, other in zip(twice, twice)]
             list(also_evaluated)
+            list(piped)
         order = []
         for batch in also_evaluated:  # the training's, too, and evaluated while it goes on
             order += batch[:, 0].tolist()

@@ -100,9 +100,7 @@ def _moved(one, function, args, kwargs):
     """Copy the uint8 to another device, and make the floats there."""
     # The device that the arguments name, whatever their form.
     target = function(torch.empty((0,) * one.dim()), *args, **kwargs).device
-    if target == one.pixels.device:
-        return function(one.floats, *args, **kwargs)
-    if not same_on.get(target.type, True):
+    if target == one.pixels.device or not same_on.get(target.type, True):
         return function(one.floats, *args, **kwargs)
     wait = kwargs.get("non_blocking", bool(args[1:]) and args[-1] is True)
     floats = _converted(one.pixels.to(target, non_blocking=wait), one.parts)

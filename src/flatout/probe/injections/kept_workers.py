@@ -8,6 +8,7 @@ import sys
 import zlib
 
 import torch
+from torch.utils.data import IterDataPipe
 
 _KEPT = "_flatout_kept"  # on a loader: the state of its data set at the latest pass
 _DEPTH = 4
@@ -39,14 +40,17 @@ def pass_begins(loader):
     iterator = loader.__dict__.get("_iterator")
     if iterator is None:
         return
-    if iterator._tasks_outstanding > 0:  # another pass goes on, with workers of its own from now on
+    # Workers whose part of an iterable data set is at its end do not answer the tasks that they still have.
+    if iterator._tasks_outstanding > 0 and any(iterator._workers_status):
+        # Another pass goes on, with workers of its own from now on.
         loader.__dict__["_iterator"] = None
     elif state != before:
         iterator._shutdown_workers()
         loader.__dict__["_iterator"] = None
     else:
-        # As each new iterator does, for the seed of its workers.
-        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        # As each new iterator does, for the seed of its workers; and for one that a data pipe's workers share.
+        for _ in range(1 + isinstance(loader.dataset, IterDataPipe)):
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
 
 def _state_of(thing, depth, left):
