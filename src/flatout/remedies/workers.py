@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.validation_workers import ValidationWorkers
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.host_memory import added_bytes
@@ -115,25 +118,66 @@ def without_workers(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Whose workers one remedy keeps: what its settings do, or what the user does.
+
+    Attributes:
+        own: the training's.
+        theirs: the validation's.
+        once: by hand, as the line that builds the DataLoader has to be moved: a rebuilt one has no workers to keep.
+        by_setting: the validation's can be kept by a setting.
+    """
+
+    own: bool
+    theirs: ValidationWorkers | None
+    once: bool
+    by_setting: bool
+
+    @classmethod
+    def of(cls, loader: LoaderStats, theirs: ValidationWorkers | None) -> _Kept:
+        """What can be kept together."""
+        own, rebuilt = loader.restarts_workers, loader.settings.rebuilt
+        once = (rebuilt or not own) and (theirs is None or theirs.rebuilt)
+        own = own and (once or not rebuilt)
+        by_setting = theirs is not None and not theirs.rebuilt and theirs.without_gradients
+        too = theirs is not None and (once or by_setting or not (theirs.rebuilt or own))
+        return cls(own, theirs if too else None, once, by_setting)
+
+    @property
+    def title(self) -> str:
+        whose = "" if self.own else " for the validation"
+        if self.once:
+            return f"build the DataLoader{whose} once, with persistent_workers=True"
+        return f"set persistent_workers=True{whose}"
+
+    @property
+    def how(self) -> str:
+        if self.once:
+            return "loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
+        return "DataLoader(..., persistent_workers=True)" + (
+            ", the validation's too" if self.own and self.theirs else ""
+        )
+
+    @property
+    def settings(self) -> dict[str, bool] | None:
+        names = {"persistent_workers": self.own, "validation_workers_kept": self.by_setting}
+        return {name: True for name, wanted in names.items() if wanted and not self.once} or None
+
+
 @remedy(("worker_restart",), IDENTICAL, risk="low")
 def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
     """Keep workers alive between passes, of the training or of its validation."""
-    run, loader, theirs = context.run, context.run.loading, context.run.validation_workers
-    if loader is None or not (loader.restarts_workers or theirs):
+    run, loader, validation = context.run, context.run.loading, context.run.validation_workers
+    if loader is None or not (loader.restarts_workers or validation):
         return None
-    own = loader.restarts_workers
-    # A loader that is rebuilt has no workers to keep: the line that builds it has to be moved, by the user.
-    once = (loader.settings.rebuilt or not own) and (theirs is None or theirs.rebuilt)
-    keeps_own = own and (once or not loader.settings.rebuilt)
-    # One remedy is what its settings do, or what the user does.
-    by_setting = theirs is not None and not theirs.rebuilt and theirs.without_gradients
-    keeps_theirs = theirs is not None and (once or by_setting or not (theirs.rebuilt or keeps_own))
-    validation_s = theirs.seconds if theirs is not None and keeps_theirs else 0.0
-    restarts_s = cause.share * run.ledger.window_s - (theirs.seconds if theirs is not None else 0.0)
-    lost_s = (validation_s + (restarts_s if keeps_own else 0.0)) / context.model.batches
+    kept = _Kept.of(loader, validation)
+    restarts_s = cause.share * run.ledger.window_s - (validation.seconds if validation is not None else 0.0)
+    lost_s = (kept.theirs.seconds if kept.theirs is not None else 0.0) + (restarts_s if kept.own else 0.0)
+    lost_s /= context.model.batches
     in_gap_s = min(lost_s, context.model.now.between_steps_s)
     left_s, repeated = 0.0, 1.0
-    if keeps_own:
+    if kept.own:
         # The first batch of an epoch is still fetched while the training waits for it.
         first_s = float(loader.fetch.wall_s.mean()) if len(loader.fetch.wall_s) else 0.0
         left_s = min(first_s * loader.delivery.epochs_started / context.model.batches, in_gap_s / 2)
@@ -143,28 +187,19 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
     # workers also read and import while the first steps compute, on the same cores.
     modelled = context.model.gain(change).predicted
     saved = (lost_s - left_s) * context.model.batches / run.ledger.window_s
-    first_waits = theirs.first_waits_s / run.ledger.window_s if theirs is not None and validation_s else 0.0
+    waits = kept.theirs.first_waits_s / run.ledger.window_s if kept.theirs is not None else 0.0
     # A part of these waits is for workers that are not ready yet; another one for the fetch, which stays.
-    measured, most = (max(1.0 / max(1.0 - saved - part * first_waits, 0.01), modelled) for part in (0.5, 1.0))
-    whose = "" if keeps_own else " for the validation"
+    measured, most = (max(1.0 / max(1.0 - saved - part * waits, 0.01), modelled) for part in (0.5, 1.0))
     return Proposal(
-        title=f"build the DataLoader{whose} once, with persistent_workers=True"
-        if once
-        else f"set persistent_workers=True{whose}",
+        title=kept.title,
         change=change,
-        gain=Gain(measured, 0.9 * modelled, most**_STARTED_BESIDE if keeps_own else most),
-        how="loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
-        if once
-        else "DataLoader(..., persistent_workers=True)"
-        + (", the validation's too" if keeps_own and keeps_theirs else ""),
-        settings=None
-        if once or not (keeps_own or by_setting)
-        else {
-            **({"persistent_workers": True} if keeps_own else {}),
-            **({"validation_workers_kept": True} if by_setting else {}),
-        },
+        gain=Gain(measured, 0.9 * modelled, most**_STARTED_BESIDE if kept.own else most),
+        how=kept.how,
+        settings=kept.settings,
         basis="measured time of the workers' start, of their first fetches beyond later ones, and of the wait for them",
-        memory_bytes=None if validation_s else 0,  # both DataLoaders have workers then
+        memory_bytes=None
+        if kept.theirs is not None and kept.theirs.seconds
+        else 0,  # both DataLoaders have workers then
     )
 
 
