@@ -178,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         end = "" if message.endswith("?") else "."
         return _complain(f"{message}{end} See `{command} --help`.", error.exit_code)
     except Interrupted as stop:
-        return stop.exit_code
+        return _complain(stop.lost, stop.exit_code) if stop.lost else stop.exit_code
     except KeyboardInterrupt:
         return Interrupted().exit_code
     except BrokenPipeError:

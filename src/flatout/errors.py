@@ -98,12 +98,18 @@ class Interrupted(BaseException):
 
     Args:
         number: Of the signal; the command line exits with 128 + this, as shells count.
+        lost: One line on what came to nothing, if nothing else says it.
     """
 
-    def __init__(self, number: int = signal.SIGINT) -> None:
+    def __init__(self, number: int = signal.SIGINT, lost: str = "") -> None:
         super().__init__(number)
         self.number = int(number)
+        self.lost = lost
         self.exit_code = SIGNAL_CODE + self.number
+
+    def before(self, measured: str) -> Interrupted:
+        """The same, with the line that it came before anything was measured."""
+        return Interrupted(self.number, f"ended by {self} before {measured}: there is nothing to show or to resume")
 
     def __str__(self) -> str:
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name

@@ -183,5 +183,6 @@ def test_an_unchanged_command_that_fails_later_leaves_nothing_said(tmp_path: Pat
 def test_ctrl_c_shows_what_was_measured(tmp_path: Path) -> None:
     found = tried(tmp_path, Machine({"x": lambda call: 2.0 if call < 4 else Interrupted()}), "x")
     assert found.interrupted is not None and found.best.outcome == "unconfirmed"
-    with pytest.raises(Interrupted):
+    with pytest.raises(Interrupted) as nothing:
         tried(tmp_path, Machine({"": Interrupted()}), "x")
+    assert nothing.value.lost.startswith("ended by Ctrl-C before the first run was complete")

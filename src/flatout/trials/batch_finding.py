@@ -115,7 +115,7 @@ class Finding:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
         if not search.counted(self.sizes):
             if interrupted is not None:
-                raise interrupted
+                raise interrupted.before("a batch size was measured")
             raise UsageError(self._too_small(0.0))
         for one in self.sizes:
             if not one.runs and not one.why:

@@ -119,7 +119,7 @@ class Fixing:
             for mechanics in self.mechanics.values():
                 mechanics.clean_up(self.progress.settings)
         if self.look is None:
-            raise self.interrupted or Interrupted()
+            raise (self.interrupted or Interrupted()).before("the first look was complete")
         if any(trial.screened for trial in self._kept()) and not confirmed(self.proof):
             self.progress.tried[:] = withdrawn(self.progress.tried, self.proof)
             self.proof = None

@@ -115,7 +115,7 @@ class Trying:
         except (Interrupted, KeyboardInterrupt) as stop:
             interrupted = stop if isinstance(stop, Interrupted) else Interrupted()
             if not self.unchanged:
-                raise interrupted from None
+                raise interrupted.before("the first run was complete") from None
             self.ended = f"Ended early by {interrupted}."
         except OutOfTime:
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
