@@ -282,6 +282,13 @@ def test_no_color_and_a_dumb_terminal_get_no_colours(terminal: pytest.MonkeyPatc
     assert "\x1b" not in printed(tty=True)
 
 
+@pytest.mark.parametrize("columns", ["0", "00", "1"])
+def test_a_terminal_without_columns_gets_the_whole_report(terminal: pytest.MonkeyPatch, columns: str) -> None:
+    terminal.setenv("COLUMNS", columns)
+    assert printed(tty=False).splitlines() == lines_of(diagnoses.starved())
+    assert len(printed(tty=True).splitlines()) >= len(lines_of(diagnoses.starved()))
+
+
 def test_without_utf8_the_report_is_ascii(terminal: pytest.MonkeyPatch) -> None:
     text = printed("ANSI_X3.4-1968", tty=False)
     assert text.isascii()

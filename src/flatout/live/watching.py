@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from flatout.live.notifying import Notifier
 from flatout.live.panel import one_line, panel_lines
 from flatout.live.state import State
 from flatout.live.watched import Watched
-from flatout.report.layout import Glyphs
+from flatout.report.layout import Glyphs, console
 from flatout.terminal_text import progress_lines
 
 LOOK_EVERY_S = 1.0
@@ -70,7 +69,7 @@ class Terminal:
 
     def _move(self, state: State) -> None:
         if self._live is None:
-            self._live = Live(console=Console(file=self._stream, highlight=False), auto_refresh=False)
+            self._live = Live(console=console(self._stream), auto_refresh=False)
             self._live.start()
         lines = panel_lines(state, self._glyphs, self._live.console.width)
         self._live.update(Text("\n".join(lines), no_wrap=True, overflow="crop"), refresh=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.console import Console
 
 from flatout.terminal_text import one_line, shell_line, shell_word
 
+WIDTH = 80
 _SHORTEST_REST = 5  # cells of the arguments after a script
 _TO_ASCII = str.maketrans(
     {
@@ -31,6 +35,12 @@ _TO_ASCII = str.maketrans(
     }
 )
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def console(stream: TextIO, *, soft_wrap: bool = False) -> Console:
+    """What prints to a stream, of 80 columns where ``COLUMNS`` is zero: rich would then print nothing."""
+    zero = set(os.environ.get("COLUMNS", "")) == {"0"}
+    return Console(file=stream, highlight=False, soft_wrap=soft_wrap, width=WIDTH if zero else None)
 
 
 @dataclass(frozen=True)

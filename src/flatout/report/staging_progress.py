@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from flatout.report.layout import console
 from flatout.stage.pace import Pace
 from flatout.stage.progress import Progress
 from flatout.terminal_text import one_line
@@ -61,7 +61,7 @@ class Show:
             return
         if self._moving:
             if self._live is None:
-                self._live = Live(console=Console(file=self._stream), refresh_per_second=4, transient=True)
+                self._live = Live(console=console(self._stream), refresh_per_second=4, transient=True)
                 self._live.start()
             self._live.update(Text(text(), no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._shown >= LINE_EVERY_S:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TextIO
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from flatout.report import outline
-from flatout.report.layout import Glyphs, left, right, shell_lines, shorten_middle, wrap
+from flatout.report.layout import WIDTH, Glyphs, console, left, right, shell_lines, shorten_middle, wrap
 from flatout.report.page import DIM, MARGIN, Page
 from flatout.results import Diagnosis, Ledger
 from flatout.terminal_text import shell_word
 from flatout.units import counted, duration, interval, percent, same_unit
 
-WIDTH = 80
 MIN_WIDTH = 64
 _BAR_MIN = 16
 
@@ -55,9 +53,9 @@ def render(diagnosis: Diagnosis, *, width: int = WIDTH, unicode: bool = True) ->
 def print_report(diagnosis: Diagnosis, file: TextIO) -> None:
     """Print the report as the stream can show it: with colour on a terminal, in ASCII if UTF-8 is not supported."""
     encoding = (getattr(file, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
-    console = Console(file=file, highlight=False, soft_wrap=True)
-    width = max(MIN_WIDTH, min(WIDTH, console.width)) if console.is_terminal else WIDTH
-    console.print(render(diagnosis, width=width, unicode=encoding.startswith("utf")))
+    printer = console(file, soft_wrap=True)
+    width = max(MIN_WIDTH, min(WIDTH, printer.width)) if printer.is_terminal else WIDTH
+    printer.print(render(diagnosis, width=width, unicode=encoding.startswith("utf")))
 
 
 def _command(page: Page, diagnosis: Diagnosis) -> str:
