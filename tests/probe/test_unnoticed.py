@@ -111,3 +111,30 @@ def test_counts_of_names_stay_small_and_keep_the_frequent_ones() -> None:
         count(counter, "/often")
     assert len(counter) <= MOST_KEPT
     assert counter["/often"] == 20 * MOST_KEPT
+
+
+COUNTING = """
+    import collections, torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils.data import DataLoader, TensorDataset
+    calls = collections.Counter()
+    class Counting(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            calls[getattr(function, "__name__", "?")] += 1
+            return function(*args, **kwargs or {})
+    net = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    rows = TensorDataset(torch.ones(32, 4))
+    with Counting():
+        for batch, in DataLoader(rows, 4):
+            optimizer.zero_grad()
+            net(batch).sum().backward()
+            optimizer.step()
+    print(sorted(calls.items()))
+"""
+
+
+def test_a_function_mode_of_the_users_sees_its_own_calls_only(tmp_path: Path) -> None:
+    bare, probed = run_bare(tmp_path, COUNTING), run_probed(tmp_path, COUNTING)
+    assert bare.out == probed.out and "backward" in bare.out
+    assert probed.counts()["FORWARD"] == 8

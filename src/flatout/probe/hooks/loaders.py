@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from torch import is_grad_enabled
+from torch._C import DisableTorchFunction
 from torch.utils.data.sampler import BatchSampler
 
 from .. import ceilings, events, experiments, in_place, stacks
@@ -141,7 +142,8 @@ def _describe(loader):
     fields["iterable"] = getattr(loader, "_dataset_kind", 0) == 1
     fields["dataset"] = _class(dataset)
     try:
-        fields["dataset_len"] = len(dataset)
+        with DisableTorchFunction():  # unseen by a mode of the user's
+            fields["dataset_len"] = len(dataset)
     except Exception:  # a user-defined __len__ may do anything
         fields["dataset_len"] = None
     fields["sampler"] = _class(getattr(loader, "sampler", None))
@@ -171,7 +173,8 @@ def _length(batch_sampler):
         if one is not None and not type(one).__module__.startswith(known):
             return None
     try:
-        return len(batch_sampler)
+        with DisableTorchFunction():  # unseen by a mode of the user's
+            return len(batch_sampler)
     except Exception:  # an iterable data set, or a sampler without a length
         return None
 

@@ -7,6 +7,7 @@ user's is touched.
 from typing import Any
 
 from torch import Tensor, is_grad_enabled
+from torch._C import DisableTorchFunction
 from torch.nn import Module
 
 from .. import events, in_place
@@ -73,10 +74,15 @@ def _only_prepares(module, result):
     """True for a transform of the input, which is a module too: nothing of it is learned or differentiated."""
     return (
         isinstance(result, Tensor)
-        and not result.requires_grad
+        and not _requires_grad(result)
         and is_grad_enabled()
         and next(module.parameters(), None) is None
     )
+
+
+def _requires_grad(tensor):
+    with DisableTorchFunction():  # unseen by a mode of the user's
+        return tensor.requires_grad
 
 
 def _left(call, result):

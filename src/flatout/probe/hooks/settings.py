@@ -75,7 +75,8 @@ def save():
 def _asked(function, *args):
     """The result of a query that some version or kind of tensor may not support: a missing setting is no fault."""
     try:
-        return function(*args)
+        with torch._C.DisableTorchFunction():  # unseen by a mode of the user's
+            return function(*args)
     except Exception:
         return None
 
