@@ -2,7 +2,8 @@
 
 What is timed is a step's own part: from the arrival of its batch to the next wait for one. Without a DataLoader it is
 all of the step, from one optimizer step to the next (from one backward pass to the next where no optimizer steps).
-The first step of a block does not count, unless steps are long: threads start in it, and caches fill.
+The first step of a block does not count, unless steps are long: threads start in it, and caches fill. Nor does the
+longest of several, which may hold the beginning of an epoch, or a line of a log.
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ LIMIT_NS, PLANNED_NS = 9_500_000_000, 8_500_000_000
 LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 6_500_000_000, 4_500_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
+ALL_COUNT = 3  # steps of a block; of more, the longest does not count
 OVERDUE = 3  # a block that takes this many times its time is cut short
 FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
 LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
@@ -84,7 +86,7 @@ class ChangedSteps:
     def _begin_block(self, steps):
         self.left = steps
         self.skipped = not self.uncounted
-        self.counted = self.own_ns = self.block_ns = 0
+        self.counted = self.own_ns = self.longest_ns = self.block_ns = 0
 
     def batch_awaited(self, iterator):
         """The training asks for its next batch."""
@@ -155,7 +157,8 @@ class ChangedSteps:
             return
         self.counted += 1
         self.left -= 1
-        over = not self.left or end - self.block_ns > OVERDUE * BLOCK_NS
+        self.longest_ns = max(self.longest_ns, end - started_ns)
+        over = not self.left or end - self.block_ns - self.longest_ns > OVERDUE * BLOCK_NS
         if over:
             finish_kernels()
             end = now()
@@ -213,10 +216,14 @@ class ChangedSteps:
 
     def _record(self, end):
         what = REC.names.text(self.change) if self.change else 0
-        REC.emit(events.EXPERIMENT, self.block_ns, end, what, self.counted, self.own_ns)
-        collected = self.collector.spent
-        REC.emit(events.COLLECTION, self.block_ns, end, 0, collected.ns, collected.calls)
-        each_ns = self.own_ns / self.counted
+        counted, own_ns = self.counted, self.own_ns
+        if counted > ALL_COUNT:
+            counted, own_ns = counted - 1, own_ns - self.longest_ns
+        REC.emit(events.EXPERIMENT, self.block_ns, end, what, counted, own_ns)
+        # What is summed over all steps is a part of all; a collection may be what makes the longest one long.
+        part, collected = own_ns / self.own_ns, self.collector.spent
+        REC.emit(events.COLLECTION, self.block_ns, end, 0, int(part * collected.ns), collected.calls)
+        each_ns = own_ns / counted
         if not self.change:
             self.unchanged_ns = each_ns
         elif each_ns > FAR_SLOWER * self.unchanged_ns and self.change != HOOKS:
@@ -226,7 +233,8 @@ class ChangedSteps:
             self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
         if self.change == HOOKS:
             for spent in self.hooks.called():
-                REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
+                site = step_timers.site(spent.code)
+                REC.emit(events.HOOK, self.block_ns, end, site, int(part * spent.ns), spent.calls)
 
     def _plan(self, end):
         """Plan the blocks; returns the reason if there can be none."""
