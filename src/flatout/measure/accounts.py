@@ -82,6 +82,8 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     kind = _kind(pieces, spans)
     account, notes = gap_rules.name_gaps(training, pieces, spans, kind, account)
     gaps = gap_rules.between(kind)
+    if training.loader is None and not np.any(kind == kinds.FORWARD):
+        gaps = gaps.apart(pieces, (kind == 0) & (account == CODE["loss"]))
     samples = stack_samples(training.events, training.process.names)
     account = gap_rules.with_renaming(pieces, account, gaps, samples)
     pieces, account = gap_rules.without_short_gaps(pieces, account)
@@ -101,7 +103,7 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
             pieces,
             np.isin(account, (CODE["host_other"], CODE["loss"])),
             np.isin(_kind(pieces, spans), (kinds.FORWARD, kinds.BACKWARD, kinds.OPTIMIZER)),
-            gaps.precede(kinds.FORWARD),
+            gaps.precede(kinds.FORWARD) | gaps.unusually_long(),
             account,
             gaps.group,
             samples,

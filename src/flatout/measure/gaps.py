@@ -20,6 +20,8 @@ from flatout.record import Events, ends
 # Spans that show where in a step a gap lies.
 MARKS = (kinds.BATCH_WAIT, kinds.FORWARD, kinds.BACKWARD, kinds.VALIDATION, kinds.CHECKPOINT)
 _MOVING = re.compile(r"\b(replace|rename|renames|move|copy\w*|link|symlink_to|symlink|fsync|unlink|rmtree)\(")
+# A gap that is so many times as long as usual, and as rare, holds more than what each step does in it.
+_FAR_LONGER = 8
 SHORT_GAP_NS = 20_000  # as short as what the probe itself may cost between two spans
 
 
@@ -30,8 +32,25 @@ class Gaps:
     group: Ints  # of each piece: a place in ``pairs``
     pairs: tuple[tuple[int, int], ...]  # event kinds before and after; 0 for none
 
+    unusual: int | None = None  # the first group of unusually long ones; None: they are not set apart
+
     def take(self, rows: Ints) -> Gaps:
-        return Gaps(self.group[rows], self.pairs)
+        return Gaps(self.group[rows], self.pairs, self.unusual)
+
+    def unusually_long(self) -> Flags:
+        """Pieces of a gap that the loop has once in a while, such as at the beginning of an epoch."""
+        return np.zeros(len(self.group), bool) if self.unusual is None else self.group >= self.unusual
+
+    def apart(self, pieces: Pieces, among: Flags) -> Gaps:
+        """The same, with groups of their own for the pieces among these that are unusually long."""
+        long = np.zeros(len(self.group), bool)
+        after = np.array([after for _, after in self.pairs], np.int64)[self.group]
+        for kind in np.unique(after[among]).tolist():
+            mine = among & (after == kind)  # whatever comes before: a line of a log may come before each epoch
+            longer = mine & (pieces.length > _FAR_LONGER * np.median(pieces.length[mine]))
+            if _FAR_LONGER * np.count_nonzero(longer) <= np.count_nonzero(mine):
+                long |= longer
+        return Gaps(self.group + len(self.pairs) * long, 2 * self.pairs, len(self.pairs))
 
     def follow(self, kind: int) -> Flags:
         """Pieces that come right after a span of this kind."""
