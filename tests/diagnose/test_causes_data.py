@@ -186,6 +186,16 @@ def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
     assert busy.share > idle.share
 
 
+def test_a_search_that_goes_through_a_whole_table_is_reading_that_computes() -> None:
+    view = saturated(
+        blocked_groups={}, cpu_groups={"read": 1.0}, packages={"read": "sqlite3"}, bytes_read_per_sample=2.4e6,
+        batch_bytes=SAMPLES * 100,
+    )  # fmt: skip
+    first = judge(Context.of(view))[0][0]
+    assert first.id == "cpu_read"
+    assert "each search goes through 2.3 MiB" in first.evidence[-1].text
+
+
 @pytest.mark.parametrize(
     ("package", "first"), [("pandas", "read_amplification"), ("json", "read_amplification"), ("PIL", "cpu_decode")]
 )

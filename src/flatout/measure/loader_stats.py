@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from flatout.results import Line
 Seconds = NDArray[np.float64]
 
 _SLOW = 3.0  # times a usual fetch
+_DATABASES = ("sqlite3", "sqlalchemy", "peewee", "duckdb", "apsw")
+_SEARCHES = re.compile(r"\.(execute\w*|fetch(one|many|all)|query|sql)\(|\bread_sql")
 
 
 def mean_s(seconds: Seconds | None) -> float:
@@ -159,6 +162,12 @@ class FunctionShares:
     packages: Mapping[str, str] = field(default_factory=dict)  # group -> the package with most of its time on a core
     collate_groups: Mapping[str, float] = field(default_factory=dict)  # as cpu_groups, of collating
     called: tuple[InputFunction, ...] = ()  # the user's own on the stacks, the outermost first
+
+    @property
+    def searches_database(self) -> bool:
+        """What reads on a core is a query."""
+        lines = self.lines_of_group.get("read", ())
+        return self.packages.get("read") in _DATABASES or any(_SEARCHES.search(line.source) for line in lines)
 
 
 @dataclass(frozen=True)

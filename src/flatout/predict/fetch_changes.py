@@ -26,6 +26,8 @@ TOKENISE_GROUPS = ("tokenise",)
 READ_GROUPS = ("read",)
 # Whatever else a data set computes for a sample is its own preparation.
 TRANSFORM_GROUPS = ("transform", "convert", "other")
+# Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
+AMPLIFIED = 4.0  # bytes read for each byte that a sample keeps
 _SHRUNK = 4.0  # times as many pixels before a transform as after it
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
 UNPACKING_GROUPS = ("read", "decompress")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +10,7 @@ from flatout.measure.array_reads import patch_shape
 from flatout.measure.loader_stats import LoaderStats, TransformCost
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
+    AMPLIFIED,
     DECODE_GROUPS,
     LOOKUP_GROUPS,
     READ_GROUPS,
@@ -18,6 +18,7 @@ from flatout.predict.fetch_changes import (
     TEXT_PACKAGES,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
+    read_ratio,
     reads_again,
     samples_there_are,
     shrinking_share,
@@ -29,7 +30,7 @@ from flatout.probe.injections.resized_pictures import BEGINNINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
-from flatout.units import size
+from flatout.units import percent, size
 
 # Of a decoded picture: the size from which crops of 224 pixels are commonly taken.
 SHORT_SIDE = 256
@@ -54,10 +55,9 @@ _SHRINKS = 0.5
 # Of torchvision's.
 _SAME_EACH_TIME = {*BEGINNINGS, "ToTensor", "PILToTensor", "ToImage", "ToPureTensor", "ConvertImageDtype", "ToDtype"}
 _SAME_EACH_TIME |= {"Normalize"}
-# Packages that read parts of arrays, in which an index finds nothing, and those that search tables.
+# Packages that read parts of arrays, in which an index finds nothing.
 _IN_CHUNKS = ("h5py", "zarr", "tables")
-_DATABASES = ("sqlite3", "sqlalchemy", "peewee", "duckdb", "apsw")
-_SEARCHES = re.compile(r"\.(execute\w*|fetch(one|many|all)|query|sql)\(|\bread_sql")
+_BY_INDEX = 0.85  # of a search that goes through far more than the row that it finds
 # The cost of a transform that keeps the size grows with the pixels; its fixed cost per call is unknown: the lower
 # bound grants this much of the saving.
 _LEAST_SAVED = 0.75
@@ -321,16 +321,17 @@ def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
-    searches = any(_SEARCHES.search(line.source) for line in loader.functions.lines_of_group.get("read", ()))
-    searches = searches or loader.functions.packages.get("read") in _DATABASES
+    searches = loader.functions.searches_database
+    scans = searches and (read_ratio(context.run, loader) or 0.0) >= AMPLIFIED
     return Proposal(
         title="read a whole batch at once" + (", with an index on the column that is searched" if searches else ""),
-        change=without_groups(loader, READ_GROUPS, 0.5),
+        change=without_groups(loader, READ_GROUPS, _BY_INDEX if scans else 0.5),
         least=Change(),
         most=without_groups(loader, READ_GROUPS, 0.95),
         how="CREATE INDEX ...; Dataset.__getitems__(indices) with one query"
         if searches
         else "Dataset.__getitems__(indices), which reads what a batch needs in one go; numpy.load(path, mmap_mode='r')",
-        basis="measured share of reading on a core; assumes that half of it can be saved",
+        basis="measured share of reading on a core; assumes that "
+        + (f"an index saves {percent(_BY_INDEX)} of a search" if scans else "half of it can be saved"),
         memory_bytes=0,
     )

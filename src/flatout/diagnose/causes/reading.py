@@ -10,9 +10,12 @@ from flatout.diagnose.evidence import hottest, split
 from flatout.measure.array_reads import sample_values
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
+    AMPLIFIED,
+    READ_GROUPS,
+    cpu_share,
     read_bytes,
     read_ratio,
     reading_less,
@@ -25,8 +28,6 @@ from flatout.predict.fetch_changes import (
 from flatout.results import Epoch, Evidence
 from flatout.units import counted, duration, size
 
-# Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
-_AMPLIFIED = 4.0
 # A first byte of a remote store takes 10 ms or more, and one stream delivers about 100 MB/s: larger reads wait for
 # bytes rather than for the first one.
 _LARGE_BYTES = 1 << 20
@@ -53,8 +54,10 @@ def read_amplification(context: Context) -> Found | Lacks | None:
         return Lacks("bytes read or bytes used by a sample were not measured")
     ratio = amplification(run, loader)
     # Packed volumes may be small files.
-    if ratio < _AMPLIFIED or (unpacked is None and (read or 0.0) < _LARGE_BYTES / 4):
+    if ratio < AMPLIFIED or (unpacked is None and (read or 0.0) < _LARGE_BYTES / 4):
         return None
+    if loader.functions.searches_database and cpu_share(loader, READ_GROUPS) >= DOMINANT_SHARE:
+        return None  # the search for a row goes through its table: cpu_read, which an index shortens
     needless = 1.0 - 1.0 / ratio
     reading = storage_share(loader)
     share = model.recovered(reading_less(loader, needless))
@@ -214,4 +217,4 @@ def _waited_s(epoch: Epoch) -> float:
 
 
 def _amplified(run: MeasuredRun) -> bool:
-    return run.loading is not None and amplification(run, run.loading) >= _AMPLIFIED
+    return run.loading is not None and amplification(run, run.loading) >= AMPLIFIED
