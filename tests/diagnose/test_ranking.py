@@ -63,6 +63,12 @@ def test_a_batch_of_few_samples_is_the_mechanism_of_many_small_operators(samples
     assert rank([cause("overhead_bound", 0.57), batch])[0].id == first
 
 
+@pytest.mark.parametrize(("times", "first"), [(1, "logging"), (2, "validation")])
+def test_what_happened_once_may_be_rarer_than_it_looks(times: int, first: str) -> None:
+    validation = Cause("validation", "", 0.3, 0.9, (Evidence("", {"count": times}),))
+    assert rank([cause("logging", 0.2), validation])[0].id == first
+
+
 @pytest.mark.parametrize("id", sorted(BROAD))
 def test_what_another_fault_often_brings_about_is_stated_with_low_confidence(id: str) -> None:
     assert id in BY_ID

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flatout.diagnose.causes import BY_ID, CAUSES, HEALTHY
 from flatout.diagnose.causes.device import FEW_SAMPLES
+from flatout.diagnose.causes.host import seen_once
 from flatout.diagnose.evidence import after_the_window
 from flatout.diagnose.reliability import BROAD
 from flatout.measure.thresholds import MATERIAL_SHARE
@@ -17,6 +18,7 @@ from flatout.units import percent
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
 _NEARLY = 0.9  # of a broad cause's share: one that names a mechanism comes first
+_ONCE = 0.5  # of the share of what happened once, and may be rarer than the window shows
 _CONTRADICTED = 0.5  # of a share: if no more was to be had with the batches there, the reasoning was wrong somewhere
 
 
@@ -76,7 +78,8 @@ def _with_what_was_measured(context: Context, ranked: tuple[Cause, ...]) -> tupl
 def rank(causes: list[Cause]) -> tuple[Cause, ...]:
     """Largest share first; hidden causes after all others, since removing them alone yields less than it seems to.
 
-    Of nearly equal ones, what another fault often brings about comes last.
+    Of nearly equal ones, what another fault often brings about comes last. What happened once counts for half: its
+    share of a longer run may be far smaller.
 
     The healthy answer leads if no fault is material, and otherwise comes last. It is dropped if a fault of the data is
     material.
@@ -94,7 +97,8 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
 
 
 def _weight(cause: Cause) -> float:
-    return cause.share * (_NEARLY if cause.id in BROAD and not _few_samples(cause) else 1.0)
+    broad = cause.id in BROAD and not _few_samples(cause)
+    return cause.share * (_NEARLY if broad else _ONCE if seen_once(cause) else 1.0)
 
 
 def _few_samples(cause: Cause) -> bool:

@@ -175,7 +175,14 @@ def writing_logs(context: Context) -> Found | Lacks | None:
     return _in_step(context, "logging", "writing logs and metrics", 0.9)
 
 
+def seen_once(cause: Cause) -> bool:
+    """It stopped the training a single time in the window."""
+    return cause.id in ("validation", "checkpoint") and any(one.values.get("count") == 1 for one in cause.evidence)
+
+
 def _writes_checkpoints(context: Context, found: Cause) -> str:
+    if seen_once(found):
+        return f"One checkpoint takes {percent(found.share)} of the recorded time; how often it comes is not known."
     return f"The training stands still {percent(found.share)} of the time while checkpoints are written."
 
 
@@ -187,6 +194,8 @@ def checkpoint(context: Context) -> Found | Lacks | None:
 
 
 def _validates(context: Context, found: Cause) -> str:
+    if seen_once(found):
+        return f"One validation takes {percent(found.share)} of the recorded time; how often it comes is not known."
     return f"Validation takes {percent(found.share)} of the time."
 
 
