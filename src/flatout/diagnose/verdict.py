@@ -97,6 +97,9 @@ def next_command(
         return f"flatout fix -- {shell_line(command)}"
     if healthy:
         return f"flatout report {run_id} --markdown"
+    # Other last bits are worth a trial where nothing else helps; another result is the user's own choice.
+    if causes and any(r.settings and r.cause == causes[0].id and r.semantic_class == "numerics" for r in remedies):
+        return f"flatout fix --allow numerics -- {shell_line(command)}"
     if causes:  # to be removed by hand
         return f"flatout explain {causes[0].id}"
     # A training may have no end.

@@ -7,6 +7,7 @@ from flatout.predict.pipeline import Change
 from flatout.units import counted, duration, percent
 
 _AFTER = "measured after the window"
+_DISTURBED = 1.2  # of a step as it is: one that has its input cannot take longer, other work does that
 
 
 def with_the_input_there(context: Context) -> str | None:
@@ -18,7 +19,7 @@ def with_the_input_there(context: Context) -> str | None:
     busy = "" if replayed.idle else ", though workers were still fetching"
     took = f"{duration(replayed.step_s)} ({duration(replayed.low_s)} to {duration(replayed.high_s)}{busy})"
     disturbed = ""
-    if replayed.low_s > now_s:
+    if replayed.low_s > now_s or replayed.step_s > _DISTURBED * now_s:
         disturbed = ": longer than before, so it bounds nothing"
     return f"{_AFTER}: with the input already there a step takes {took}, now {duration(now_s)}{disturbed}"
 
@@ -28,7 +29,8 @@ def bounding(context: Context, change: Change) -> str | None:
     ceiling = context.run.last_steps.ceiling
     if ceiling is None or context.fitted is None or change.step_removed_s or change.between_steps_removed_s:
         return None
-    if ceiling.low_s > context.fitted.now.total_s - context.fitted.now.between_steps_s:
+    now_s = context.fitted.now.total_s - context.fitted.now.between_steps_s
+    if ceiling.low_s > now_s or ceiling.step_s > _DISTURBED * now_s:
         return None
     return with_the_input_there(context)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
@@ -9,7 +11,7 @@ from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.remedies.reporting import EVERY, calls_every
 from flatout.results import Cause
-from flatout.units import counted, of_cores
+from flatout.units import counted, duration, of_cores
 
 _HOW = {
     "anomaly_mode": "remove torch.autograd.set_detect_anomaly(True); switch it on again to look for a NaN",
@@ -28,8 +30,7 @@ _NUMERIC = {
 }
 # What a trial can keep off in an unchanged script.
 _SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
-_MOST_OF_STEP = 0.85  # that fewer threads may save: one thread beside a busy machine gave 6x
-_HALF = 0.5
+_MOST_OF_STEP = 0.96  # that fewer threads may save: one thread beside a busy machine gave up to 24x
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
 
@@ -154,15 +155,20 @@ def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
     count = max(round(left), 1)
     if count >= now:
         return None
+    steps = run.ledger.steps
+    # All threads of an operation have a core at the same time; at most, all steps are as short as the shortest.
+    waited = 1.0 - (1.0 - cause.share) ** now
+    disturbed = 1.0 - steps.min_s * steps.count / run.ledger.window_s if run.ledger.window_s > 0 else 0.0
+    most = min(max(waited, disturbed), _MOST_OF_STEP)
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
-        change=rethreaded(context, _HALF * cause.share),
+        change=rethreaded(context, 1.0 - math.sqrt(1.0 - most)),
         least=rethreaded(context, 0.0),
-        # All threads of an operation have a core at the same time.
-        most=rethreaded(context, min(1.0 - (1.0 - cause.share) ** now, _MOST_OF_STEP)),
+        most=rethreaded(context, most),
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
-        basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other; not tried; assumes "
-        "that half of the wait for a core goes; sums are added in another order",
+        basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other: a step takes "
+        f"{duration(run.ledger.window_s / max(steps.count, 1))}, the shortest {duration(steps.min_s)}; the middle is "
+        "predicted, only a trial can show it; sums are added in another order",
         memory_bytes=0,
     )
