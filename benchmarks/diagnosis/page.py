@@ -27,6 +27,7 @@ WRITTEN = {
     "unseen9": f"{_CHOSE} the faults themselves.",
     "unseen10": f"{_CHOSE} faults they had seen reported.",
     "unseen11": f"{_CHOSE} faults they had seen reported.",
+    "unseen12": "Three further people, as those of the eleventh.",
 }
 
 
