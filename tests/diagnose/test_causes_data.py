@@ -186,14 +186,17 @@ def test_a_client_that_asks_a_network_computes_for_it_too() -> None:
     assert busy.share > idle.share
 
 
-def test_a_search_that_goes_through_a_whole_table_is_reading_that_computes() -> None:
+def test_a_query_that_goes_through_its_whole_table_wants_an_index() -> None:
     view = saturated(
         blocked_groups={}, cpu_groups={"read": 1.0}, packages={"read": "sqlite3"}, bytes_read_per_sample=2.4e6,
         batch_bytes=SAMPLES * 100,
     )  # fmt: skip
-    first = judge(Context.of(view))[0][0]
-    assert first.id == "cpu_read"
-    assert "each search goes through 2.3 MiB" in first.evidence[-1].text
+    context = Context.of(view)
+    causes = judge(context)[0]
+    assert (causes[0].id, causes[0].title) == ("read_amplification", "each query goes through its table")
+    remedies = [remedy for remedy in propose(context, causes)[0] if remedy.cause == causes[0].id]
+    assert remedies[0].id == "cheaper_reads" and remedies[0].how.startswith("CREATE INDEX")
+    assert "chunked_reading" not in {remedy.id for remedy in remedies}
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,8 @@ class ChangedSteps:
         REC.emit(events.EXPERIMENT, self.block_ns, end, what, counted, own_ns)
         # What is summed over all steps is a part of all; a collection may be what makes the longest one long.
         part, collected = own_ns / self.own_ns, self.collector.spent
-        REC.emit(events.COLLECTION, self.block_ns, end, 0, int(part * collected.ns), collected.calls)
+        calls = round(collected.calls * counted / self.counted)
+        REC.emit(events.COLLECTION, self.block_ns, end, 0, int(part * collected.ns), calls)
         each_ns = own_ns / counted
         if not self.change:
             self.unchanged_ns = each_ns

@@ -315,13 +315,15 @@ def tokenise_once(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("cpu_read",), IDENTICAL, risk="medium")
+@remedy(("read_amplification", "cpu_read"), IDENTICAL, risk="medium")
 def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     """Read a batch at a time, with an index where a database is searched."""
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
     searches = loader.functions.searches_database
+    if cause.id == "read_amplification" and not searches:
+        return None
     scans = searches and (read_ratio(context.run, loader) or 0.0) >= AMPLIFIED
     return Proposal(
         title="read a whole batch at once" + (", with an index on the column that is searched" if searches else ""),

@@ -11,7 +11,6 @@ from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
-    AMPLIFIED,
     DECODE_GROUPS,
     LOOKUP_GROUPS,
     READ_GROUPS,
@@ -20,15 +19,12 @@ from flatout.predict.fetch_changes import (
     cpu_share,
     files_thrown_away,
     helped,
-    read_bytes,
-    read_ratio,
-    sample_bytes,
     shrinking_share,
     without_groups,
 )
 from flatout.predict.pipeline import Change
 from flatout.results import Evidence
-from flatout.units import duration, percent, size
+from flatout.units import duration, percent
 
 _GROUP_WORDS = {
     "decode": "decoding",
@@ -79,15 +75,7 @@ def cpu_tokenise(context: Context) -> Found | Lacks | None:
 )
 def cpu_read(context: Context) -> Found | Lacks | None:
     """Reading computes: a database searches, a file format in Python is parsed, bytes are copied out of memory."""
-    found = _preparation(context, READ_GROUPS, "reading uses up the time of the fetching cores")
-    used, read, ratio = sample_bytes(context.loader), read_bytes(context.run), read_ratio(context.run, context.loader)
-    if not isinstance(found, Found) or ratio is None or ratio < AMPLIFIED or not used or not read:
-        return found
-    if not context.loader.functions.searches_database:
-        return found
-    text = f"each search goes through {size(read)} for a sample of {size(used)}"
-    scanned = Evidence(text, {"read_bytes": read, "used_bytes": used, "ratio": ratio})
-    return replace(found, evidence=(*found.evidence, scanned))
+    return _preparation(context, READ_GROUPS, "reading uses up the time of the fetching cores")
 
 
 @cause(

@@ -56,8 +56,6 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     # Packed volumes may be small files.
     if ratio < AMPLIFIED or (unpacked is None and (read or 0.0) < _LARGE_BYTES / 4):
         return None
-    if loader.functions.searches_database and cpu_share(loader, READ_GROUPS) >= DOMINANT_SHARE:
-        return None  # the search for a row goes through its table: cpu_read, which an index shortens
     needless = 1.0 - 1.0 / ratio
     reading = storage_share(loader)
     share = model.recovered(reading_less(loader, needless))
@@ -66,7 +64,8 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     if unpacked is not None:
         title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
     else:
-        title = "far more is read than the samples keep"
+        searched = loader.functions.searches_database and cpu_share(loader, READ_GROUPS) >= DOMINANT_SHARE
+        title = "each query goes through its table" if searched else "far more is read than the samples keep"
         amount = _read(read or 0.0, used or 0.0, ratio)
     return Found(
         title=title,
