@@ -25,6 +25,15 @@ def test_shorten_middle_stays_within_the_width(text: str, width: int) -> None:
     assert cell_len(shorten_middle(Glyphs().text(text), width, "…")) <= width
 
 
+def test_a_path_that_is_too_long_is_broken_between_folders() -> None:
+    assert wrap("see /data/experiments/training/a_long_name.py:12 here", 40) == [
+        "see",
+        "/data/experiments/training/",
+        "a_long_name.py:12 here",
+    ]
+    assert wrap("/a/" + 50 * "x", 40) == ["/a/" + 37 * "x", 13 * "x"]
+
+
 def test_shorten_middle_keeps_the_file_name_of_a_path() -> None:
     short = shorten_middle("/home/somebody/projects/imagenet/training/train.py", 24, "…")
     assert short.startswith("/home")

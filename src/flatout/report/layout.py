@@ -99,11 +99,24 @@ def wrap(text: str, width: int) -> list[str]:
             continue
         if current:
             lines.append(current)
-        *full, current = chop_cells(word, width)
+        *full, current = _pieces(word, width)
         lines.extend(full)
     if current or not lines:
         lines.append(current)
     return lines
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """A word too long for a line, broken after the last slash that leaves at least half a line; else anywhere."""
+    pieces = []
+    while cell_len(word) > width:
+        first = chop_cells(word, width)[0]
+        at = first.rfind("/") + 1
+        if 2 * at >= len(first):
+            first = first[:at]
+        pieces.append(first)
+        word = word[len(first) :]
+    return [*pieces, word]
 
 
 def shorten_middle(text: str, width: int, ellipsis: str) -> str:
