@@ -29,6 +29,8 @@ def library(path: str, function: str, source: str = "") -> list[object]:
     [
         [user("x = data[i : i + size]", "get_batch"), user("X, Y = get_batch('train')")],
         [user("X, Y = get_batch('train')")],
+        [user("rows = np.random.choice(len(grams), size)", "random_batch"), user("inputs, targets = random_batch()")],
+        [user("inputs, targets = random_batch()")],
         [
             library("batchgenerators/dataloading/multi_threaded_augmenter.py", "MultiThreadedAugmenter.__next__"),
             library("nnunetv2/training/nnUNetTrainer.py", "run_training", "next(self.dataloader_train)"),

@@ -68,6 +68,9 @@ def test_what_is_known_to_be_no_loss_is_charged_elsewhere(frames: list[list[obje
         ([user("p.data.add_(noise)"), user("p.sub_(p.grad)")], None),
         ([user("board.draw(loss)")], None),
         ([], None),
+        ([library("torch/optim/optimizer.py"), user("optimizer.step()")], OPTIMIZER),
+        ([user("self.optim_d.step()")], OPTIMIZER),
+        ([user("env.step(action)")], None),
     ],
 )
 def test_gradients_and_updates_outside_of_measured_calls(frames: list[list[object]], account: str | None) -> None:

@@ -30,6 +30,9 @@ _OF_MODELS = frozenset({"torch", "torchvision", "timm", "monai", "kornia", "torc
 # Weights that a loop of the user's moves along their gradients.
 _UPDATES = re.compile(r"(\.(add|sub|addcmul|addcdiv|lerp)_\(|-=|\b_foreach_(add|sub)_\().*\bgrads?\b")
 
+# What PyTorch does around an optimizer's step, before and after the measured part of the call.
+_STEPS = re.compile(r"\b(\w*optim\w*|opt|scaler)\.step\(")
+
 # torch.autograd.grad, which penalties on gradients and equations as losses call; no backward pass was measured there.
 _GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_transforms\.py$")
 
@@ -76,7 +79,7 @@ def instead_of_other(frames: Sequence[Sequence[Any]]) -> str | None:
     if any(_GRADIENTS.search(str(frame[0]).replace("\\", "/")) for frame in inner):
         return BACKWARD
     caller = next((frame for frame in frames if frame[4]), None)
-    if caller is not None and _UPDATES.search(str(caller[3])):
+    if caller is not None and (_UPDATES.search(str(caller[3])) or _STEPS.search(str(caller[3]))):
         return OPTIMIZER
     return FORWARD if _leads_to_forward(frames, _DIRECT) else None
 

@@ -15,12 +15,12 @@ from flatout.measure.timeline import Flags, Ints, Pieces
 
 # Common names of functions that return a batch: batchgenerators, nanoGPT, Keras, fairseq, tensor2tensor, ...
 _FUNCTION = re.compile(
-    r"(^|[._])((get|next|load|make|sample|fetch|build|create|draw|prepare|generate)_?(next_?)?(mini_?)?"
+    r"(^|[._])((get|next|load|make|sample|fetch|build|create|draw|prepare|generate|random|iterate)_?(next_?)?(mini_?)?"
     r"(batch(es)?|items?|samples?|data|example)|pre_?fetch\w*|collate\w*|__next__|__getitem__)$",
     re.IGNORECASE,
 )
 _SOURCE = re.compile(
-    r"\bnext\(|(replay|buffer|memory)\w*\.sample\(|\b(get|next|load|make|sample|fetch|draw)_?(mini_?)?(batch|data)\w*\(|"
+    r"\bnext\(|(replay|buffer|memory)\w*\.sample\(|\b(get|next|load|make|sample|fetch|draw|random)_?(mini_?)?(batch|data)\w*\(|"
     r"\bfor\b.*\bin\b.*(loader|batche?s\b|queue|data_?iter|dataset)",
     re.IGNORECASE,
 )
