@@ -3,7 +3,7 @@
 What is timed is a step's own part: from the arrival of its batch to the next wait for one. Without a DataLoader it is
 all of the step, from one optimizer step to the next (from one backward pass to the next where no optimizer steps).
 The first step of a block does not count, unless steps are long: threads start in it, and caches fill. Nor does the
-longest of several, which may hold the beginning of an epoch, or a line of a log.
+longest of several if it is far longer: it may hold the beginning of an epoch, or a line of a log.
 """
 
 from typing import Any
@@ -25,7 +25,8 @@ LIMIT_NS, PLANNED_NS = 9_500_000_000, 8_500_000_000
 LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 6_500_000_000, 4_500_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
-ALL_COUNT = 3  # steps of a block; of more, the longest does not count
+ALL_COUNT = 3  # steps of a block; of more, one does not count
+FAR_LONGER = 2  # that takes this many times the mean
 OVERDUE = 3  # a block that takes this many times its time is cut short
 FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
 LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
@@ -217,7 +218,7 @@ class ChangedSteps:
     def _record(self, end):
         what = REC.names.text(self.change) if self.change else 0
         counted, own_ns = self.counted, self.own_ns
-        if counted > ALL_COUNT:
+        if counted > ALL_COUNT and self.longest_ns * counted > FAR_LONGER * own_ns:
             counted, own_ns = counted - 1, own_ns - self.longest_ns
         REC.emit(events.EXPERIMENT, self.block_ns, end, what, counted, own_ns)
         # What is summed over all steps is a part of all; a collection may be what makes the longest one long.
