@@ -107,9 +107,9 @@ class Interrupted(BaseException):
         self.lost = lost
         self.exit_code = SIGNAL_CODE + self.number
 
-    def before(self, measured: str) -> Interrupted:
+    def before(self, measured: str, then: str = "there is nothing to show or to resume") -> Interrupted:
         """The same, with the line that it came before anything was measured."""
-        return Interrupted(self.number, f"ended by {self} before {measured}: there is nothing to show or to resume")
+        return Interrupted(self.number, f"ended by {self} before {measured}: {then}")
 
     def __str__(self) -> str:
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name

@@ -151,6 +151,7 @@ def taken_cores(cause: dict[str, Any]) -> float:
         ("visits_looked_up_in_a_table.py", "row_lookup"),
         ("pictures_between_steps.py", "own_input"),
         ("a_thread_of_its_own.py", "own_input"),
+        ("an_epoch_drawn_in_python.py", "own_input"),
         ("a_pause_now_and_then.py", "shallow_prefetch"),
         ("large_pictures_through_two_layers.py", "page_faults"),
     ],

@@ -62,7 +62,7 @@ from torch.utils.data import DataLoader, Dataset, IterDataPipe
 
 class Piped(IterDataPipe):
     def __iter__(self):
-        yield from range(8)
+        yield from [os.getpid()] * 8
 
 class Numbers(Dataset):
     def __len__(self):
@@ -76,7 +76,7 @@ def main():
     fetched_here, also_evaluated = DataLoader(Numbers(), 4), DataLoader(Numbers(), 2, shuffle=True, num_workers=1)
     twice, piped = DataLoader(Numbers(), 4, num_workers=1), DataLoader(Piped(), 4, num_workers=1)
     weight = torch.nn.Parameter(torch.zeros(1))
-    seen, pids = [], {"training": [], "validation": []}
+    seen, pids = [], {"training": [], "validation": [], "piped": []}
     for _ in range(3):
         rows = torch.cat(list(training))
         (weight * rows.sum()).sum().backward()
@@ -85,7 +85,7 @@ def main():
             more = torch.cat(list(held_out))
             both = [float(one[0, 0] + other[-1, 0]) for one, other in zip(twice, twice)]
             list(also_evaluated)
-            list(piped)
+            piped_by = torch.cat(list(piped)).unique().tolist()
         order = []
         for batch in also_evaluated:  # the training's, too, and evaluated while it goes on
             order += batch[:, 0].tolist()
@@ -93,6 +93,7 @@ def main():
                 with torch.no_grad():
                     list(also_evaluated)
         seen.append([rows[:, 0].tolist(), more[:, 0].tolist(), both, order[:4], len(order), torch.rand(1).item()])
+        pids["piped"].append(piped_by)
         pids["training"].append(sorted(set(rows[:, 1].tolist())))
         pids["validation"].append(sorted(set(more[:, 1].tolist())))
     kept = {name: those[1] == those[2] for name, those in pids.items()}
@@ -112,6 +113,6 @@ def test_only_the_workers_of_the_validation_are_kept(tmp_path: Path) -> None:
     assert "could not be set" not in said
     assert found["seen"] == plain["seen"]
     assert (plain["kept"], found["kept"]) == (
-        {"training": False, "validation": False},
-        {"training": False, "validation": True},
+        {"training": False, "validation": False, "piped": False},
+        {"training": False, "validation": True, "piped": True},
     )

@@ -82,7 +82,8 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
     kind = _kind(pieces, spans)
     account, notes = gap_rules.name_gaps(training, pieces, spans, kind, account)
     gaps = gap_rules.between(kind)
-    if training.loader is None and not np.any(kind == kinds.FORWARD):
+    inside = (pieces.start >= training.window_begin_ns) & (pieces.end <= training.window_end_ns)
+    if training.loader is None and not np.any(inside & (kind == kinds.FORWARD)):
         gaps = gaps.apart(pieces, (kind == 0) & (account == CODE["loss"]))
     samples = stack_samples(training.events, training.process.names)
     account = gap_rules.with_renaming(pieces, account, gaps, samples)

@@ -31,7 +31,6 @@ class Gaps:
 
     group: Ints  # of each piece: a place in ``pairs``
     pairs: tuple[tuple[int, int], ...]  # event kinds before and after; 0 for none
-
     unusual: int | None = None  # the first group of unusually long ones; None: they are not set apart
 
     def take(self, rows: Ints) -> Gaps:

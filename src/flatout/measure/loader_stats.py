@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.slow_samples import SlowSamples
+from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.results import Line
 
 Seconds = NDArray[np.float64]
@@ -168,6 +169,11 @@ class FunctionShares:
         """What reads on a core is a query."""
         lines = self.lines_of_group.get("read", ())
         return self.packages.get("read") in _DATABASES or any(_SEARCHES.search(line.source) for line in lines)
+
+    @property
+    def mostly_searches(self) -> bool:
+        """Queries take most of the fetches' time on a core."""
+        return self.searches_database and self.cpu_groups.get("read", 0.0) >= DOMINANT_SHARE
 
 
 @dataclass(frozen=True)

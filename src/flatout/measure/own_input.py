@@ -128,7 +128,7 @@ def divide_input(
     pieces: Pieces,
     candidates: Flags,
     computing: Flags,
-    before_forward: Flags,
+    likely: Flags,
     account: Ints,
     gap: Ints,
     samples: Samples,
@@ -140,7 +140,7 @@ def divide_input(
         pieces: of the training thread.
         candidates: those that may hold input.
         computing: those in which the calls of a step run: they show the functions of the training loop.
-        before_forward: those that a forward pass follows.
+        likely: those that a forward pass follows, or that are unusually long.
         account: account code of each piece.
         gap: group of each piece: those of one group lie between the same kinds of spans.
         samples: stack samples of the thread.
@@ -150,7 +150,7 @@ def divide_input(
     shows = np.array([of_stack[id] for id in samples.stack.tolist()], bool)
     kind = gap * (int(account.max(initial=0)) + 1) + account
     if len(candidates):
-        before = (piece >= 0) & (candidates & before_forward)[piece]
+        before = (piece >= 0) & (candidates & likely)[piece]
         shows |= _makes_tensors(samples, before, (piece >= 0) & computing[piece])
         shows |= _prepares_batch(samples, before, shows)
     return divide(pieces, candidates, kind, samples, piece, shows)

@@ -20,7 +20,7 @@ def with_the_input_there(context: Context) -> str | None:
     took = f"{duration(replayed.step_s)} ({duration(replayed.low_s)} to {duration(replayed.high_s)}{busy})"
     disturbed = ""
     if replayed.low_s > now_s or replayed.step_s > _DISTURBED * now_s:
-        disturbed = ": longer than before, so it bounds nothing"
+        disturbed = ": longer than before, as other work disturbed it"
     return f"{_AFTER}: with the input already there a step takes {took}, now {duration(now_s)}{disturbed}"
 
 

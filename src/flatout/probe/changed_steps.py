@@ -8,6 +8,7 @@ longest of several if it is far longer: it may hold the beginning of an epoch, o
 
 from typing import Any
 
+import torch
 from torch import is_grad_enabled
 
 from . import debugging, events, repeated_work, step_timers
@@ -218,7 +219,7 @@ class ChangedSteps:
     def _record(self, end):
         what = REC.names.text(self.change) if self.change else 0
         counted, own_ns = self.counted, self.own_ns
-        if counted > ALL_COUNT and self.longest_ns * counted > FAR_LONGER * own_ns:
+        if self._holds_one_more_thing():
             counted, own_ns = counted - 1, own_ns - self.longest_ns
         REC.emit(events.EXPERIMENT, self.block_ns, end, what, counted, own_ns)
         # What is summed over all steps is a part of all; a collection may be what makes the longest one long.
@@ -235,8 +236,17 @@ class ChangedSteps:
             self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
         if self.change == HOOKS:
             for spent in self.hooks.called():
-                site = step_timers.site(spent.code)
-                REC.emit(events.HOOK, self.block_ns, end, site, int(part * spent.ns), spent.calls)
+                REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
+
+    def _holds_one_more_thing(self):
+        """Whether the longest step holds what the others do not.
+
+        Not where it may be the one that updates the weights, or that waits for the kernels of those before it. Hooks
+        are timed in all steps.
+        """
+        if self.counted <= ALL_COUNT or self.unit > 1 or self.change == HOOKS or torch.cuda.is_initialized():
+            return False
+        return self.longest_ns * self.counted > FAR_LONGER * self.own_ns
 
     def _plan(self, end):
         """Plan the blocks; returns the reason if there can be none."""

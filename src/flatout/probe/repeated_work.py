@@ -141,14 +141,14 @@ _entered: Optional[RepeatedWork] = None
 
 
 def leave():
-    """Take the mode off this thread's stack after its step, if that is possible here; else it does nothing any more.
+    """Take the mode off this thread's stack once its step is over. Where that is not possible it stays, and is idle.
 
     A mode of the user's may lie above. In a backward pass torch puts the mode back. And what enters inference mode puts
     torch's dispatch keys back when it leaves: with the one for modes, but without a mode, each operator would fail.
     """
     global _entered
     mode = _entered
-    if mode is None or mode._watching or (_node is not None and _node() is not None):
+    if mode is None or (mode._watching and not mode.over) or (_node is not None and _node() is not None):
         return
     if _top() is mode and not torch.is_inference_mode_enabled():
         _entered = None

@@ -26,7 +26,7 @@ def keep_memory(context: Context, cause: Cause) -> Proposal | None:
         least=parts.least(context),
         most=parts.most(context),
         how="MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=-1 before the command, which glibc reads; or LD_PRELOAD with "
-        "tcmalloc; not jemalloc, with which steps took longer",
+        "tcmalloc (with jemalloc the steps of one training took longer than before)",
         settings={"memory_kept": True},
         basis="measured page faults and time in the kernel; without them the steps of nine trainings became shorter by "
         "0.9 to 1.3 times that time",

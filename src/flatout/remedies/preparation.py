@@ -322,7 +322,7 @@ def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
     searches = loader.functions.searches_database
-    if cause.id == "read_amplification" and not searches:
+    if cause.id == "read_amplification" and not loader.functions.mostly_searches:
         return None
     scans = searches and (read_ratio(context.run, loader) or 0.0) >= AMPLIFIED
     return Proposal(
@@ -334,6 +334,6 @@ def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
         if searches
         else "Dataset.__getitems__(indices), which reads what a batch needs in one go; numpy.load(path, mmap_mode='r')",
         basis="measured share of reading on a core; assumes that "
-        + (f"an index saves {percent(_BY_INDEX)} of a search" if scans else "half of it can be saved"),
+        + (f"an index saves {percent(_BY_INDEX)} of it" if scans else "half of it can be saved"),
         memory_bytes=0,
     )

@@ -30,6 +30,8 @@ _NUMERIC = {
 }
 # What a trial can keep off in an unchanged script.
 _SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
+# No part of a step that more or fewer threads compute.
+_BESIDE_STEPS = ("batch_wait", "epoch_boundary", "validation", "checkpoint", "logging", "host_other")
 _MOST_OF_STEP = 0.96  # that fewer threads may save: one thread beside a busy machine gave up to 24x
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
@@ -156,9 +158,10 @@ def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
     if count >= now:
         return None
     steps = run.ledger.steps
-    # All threads of an operation have a core at the same time; at most, all steps are as short as the shortest.
+    # An operation goes on where each of its threads has a core. At most, all steps are as short as the shortest one.
     waited = 1.0 - (1.0 - cause.share) ** now
-    disturbed = 1.0 - steps.min_s * steps.count / run.ledger.window_s if run.ledger.window_s > 0 else 0.0
+    own_s = run.ledger.window_s - run.seconds(*_BESIDE_STEPS)
+    disturbed = 1.0 - steps.min_s * steps.count / own_s if own_s > 0 else 0.0
     most = min(max(waited, disturbed), _MOST_OF_STEP)
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
@@ -168,7 +171,7 @@ def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
         basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other: a step takes "
-        f"{duration(run.ledger.window_s / max(steps.count, 1))}, the shortest {duration(steps.min_s)}; the middle is "
-        "predicted, only a trial can show it; sums are added in another order",
+        f"{duration(run.ledger.window_s / max(steps.count, 1))}, the shortest {duration(steps.min_s)}; the middle "
+        "between nothing and that is predicted, only a trial can show it; sums are added in another order",
         memory_bytes=0,
     )

@@ -218,7 +218,7 @@ _STORED = {**dict.fromkeys(TABLE_PACKAGES, _STORED_TABLE), **dict.fromkeys(TEXT_
 def chunked_reading(context: Context, cause: Cause) -> Proposal | None:
     """Read only what a sample keeps."""
     loader = context.run.loading
-    if loader is None or cut_from_volumes(loader) or loader.functions.searches_database:
+    if loader is None or cut_from_volumes(loader) or loader.functions.mostly_searches:
         return None
     needless = _needless(context, loader)
     if needless is None:

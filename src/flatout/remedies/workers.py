@@ -16,10 +16,10 @@ from flatout.predict.workers import enough_workers
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause, Gain
 
-# Workers share the position in a file that they inherit; the injected setting opens it anew in each.
 # New workers compute beside the first steps of an epoch: in five trainings, keeping them gave up to this power of the
 # measured factor.
 _STARTED_BESIDE = 1.6
+# Workers share the position in a file that they inherit; the injected setting opens it anew in each.
 _OPEN_FILES = "; if the data set keeps a file or an archive open: open it in each worker, in worker_init_fn"
 
 

@@ -119,7 +119,10 @@ class Fixing:
             for mechanics in self.mechanics.values():
                 mechanics.clean_up(self.progress.settings)
         if self.look is None:
-            raise (self.interrupted or Interrupted()).before("the first look was complete")
+            ended_by, look_ended = self.interrupted or Interrupted(), "the first look was complete"
+            if self._resumed_after is None:
+                raise ended_by.before(look_ended)
+            raise ended_by.before(look_ended, "what was found earlier is still there for --resume")
         if any(trial.screened for trial in self._kept()) and not confirmed(self.proof):
             self.progress.tried[:] = withdrawn(self.progress.tried, self.proof)
             self.proof = None

@@ -16,7 +16,7 @@ from flatout.predict.context import Context
 from flatout.predict.measured import fixed_part
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
-from flatout.units import duration, percent
+from flatout.units import counted, duration, percent
 
 # Run once a step, whatever the batch size, and are causes of their own.
 _HOST_ACCOUNTS = ("host_other", "logging", "device_sync")
@@ -247,5 +247,5 @@ def _batch(run: MeasuredRun) -> str:
     if size is None and run.last_steps.doubled is not None:
         size = round(run.last_steps.doubled.samples)
     if size is None and _samples(run):
-        size = round(_samples(run))
+        return f"about {counted(max(round(_samples(run)), 1), 'sample')} a step"
     return "the batch size is not known" if size is None else f"batch size {size}"

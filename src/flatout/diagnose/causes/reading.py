@@ -10,12 +10,10 @@ from flatout.diagnose.evidence import hottest, split
 from flatout.measure.array_reads import sample_values
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     AMPLIFIED,
-    READ_GROUPS,
-    cpu_share,
     read_bytes,
     read_ratio,
     reading_less,
@@ -64,7 +62,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     if unpacked is not None:
         title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
     else:
-        searched = loader.functions.searches_database and cpu_share(loader, READ_GROUPS) >= DOMINANT_SHARE
+        searched = loader.functions.mostly_searches
         title = "each query goes through its table" if searched else "far more is read than the samples keep"
         amount = _read(read or 0.0, used or 0.0, ratio)
     return Found(

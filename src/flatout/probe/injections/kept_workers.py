@@ -40,9 +40,7 @@ def pass_begins(loader):
     iterator = loader.__dict__.get("_iterator")
     if iterator is None:
         return
-    # Workers whose part of an iterable data set is at its end do not answer the tasks that they still have.
-    if iterator._tasks_outstanding > 0 and any(iterator._workers_status):
-        # Another pass goes on, with workers of its own from now on.
+    if iterator._task_info:  # another pass goes on, with workers of its own from now on
         loader.__dict__["_iterator"] = None
     elif state != before:
         iterator._shutdown_workers()
