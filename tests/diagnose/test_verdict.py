@@ -143,6 +143,9 @@ def test_the_next_command_explains_a_fault_that_fix_cannot_remove_and_reports_a_
     assert next_command("r1", command, causes) == f"flatout explain {causes[0].id}"
     other = Remedy("log_less", "logging", "log", "identical", "low", Gain(1.1, 1.0, 1.2), 0, "", "", {"log_every": 10})
     assert next_command("r1", command, causes, (other,)) == f"flatout explain {causes[0].id}"
+    bits = replace(other, cause=causes[0].id, semantic_class="numerics", settings={"threads": 1})
+    allowed = next_command("r1", command, causes, (other, bits))
+    assert allowed == "flatout fix --allow numerics -- python train.py --name 'two words'"
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert " --full -- " in next_command("r1", command, (), ledger=healthy().ledger)
     assert " --steps 12 -- " in next_command("r1", command, ())  # it may train without end

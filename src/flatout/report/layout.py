@@ -110,7 +110,7 @@ def _pieces(word: str, width: int) -> list[str]:
     """A word too long for a line, broken after the last slash that leaves at least half a line; else anywhere."""
     pieces = []
     while cell_len(word) > width:
-        first = chop_cells(word, width)[0]
+        first = chop_cells(word, width)[0] or word[0]  # a character may be wider than the line
         at = first.rfind("/") + 1
         if 2 * at >= len(first):
             first = first[:at]
