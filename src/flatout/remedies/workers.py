@@ -155,9 +155,8 @@ class _Kept:
     def how(self) -> str:
         if self.once:
             return "loader = DataLoader(..., persistent_workers=True) before the loop over epochs, not in it"
-        return "DataLoader(..., persistent_workers=True)" + (
-            ", the validation's too" if self.own and self.theirs else ""
-        )
+        too = ", the validation's too" if self.own and self.theirs is not None else ""
+        return f"DataLoader(..., persistent_workers=True){too}"
 
     @property
     def settings(self) -> dict[str, bool] | None:
@@ -197,9 +196,7 @@ def persistent_workers(context: Context, cause: Cause) -> Proposal | None:
         how=kept.how,
         settings=kept.settings,
         basis="measured time of the workers' start, of their first fetches beyond later ones, and of the wait for them",
-        memory_bytes=None
-        if kept.theirs is not None and kept.theirs.seconds
-        else 0,  # both DataLoaders have workers then
+        memory_bytes=0 if kept.theirs is None else None,  # both DataLoaders have workers then
     )
 
 
