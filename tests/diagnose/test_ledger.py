@@ -233,6 +233,23 @@ def test_a_closure_keeps_forward_and_loss_apart_from_the_optimizer(tmp_path):
     assert ledger.steps.count == 2 and ledger.steps.accumulation == 1.0
 
 
+@pytest.mark.parametrize(("network", "loss_s"), [("Net", 0.8), ("MultipleNegativesRankingLoss", 0.0)])
+def test_a_module_named_a_loss_is_the_loss_beside_the_network(tmp_path, network, loss_s):
+    run, main = plain(tmp_path, 1, forward_s=0.1, backward_s=0.1)
+    for _ in range(2):
+        main.wait(1, 0.1)
+        main.spend(kinds.FORWARD, 0.3, main.text(network), 1, 1)
+        if loss_s:
+            main.spend(kinds.FORWARD, loss_s / 2, main.text("CrossEntropyLoss"), 1, 1)
+        main.spend(kinds.BACKWARD, 0.4)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    ledger = written(run)
+    check_sums(ledger)
+    expected = {"forward": 0.6, "loss": loss_s}
+    found = {account: ledger.account(account) for account in expected}
+    assert {id: account.seconds if account else 0.0 for id, account in found.items()} == pytest.approx(expected)
+
+
 def test_accumulation_counts_batches_an_optimizer_step_without_clipping(tmp_path):
     run, main = plain(tmp_path, 0)
     for batch in range(12):

@@ -117,6 +117,8 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
             notes.append(
                 "no DataLoader fed the steps: waiting for batches is what stack samples show of making or awaiting them"
             )
+    in_loss = np.append(_losses(training, spans), False)[pieces.owner]  # GAP is -1
+    account = np.where(in_loss & ~device & (account == CODE["forward"]), CODE["loss"], account)
     return Charged(pieces, account, spans, samples, sample_piece, device, gaps, tuple(notes))
 
 
@@ -137,6 +139,17 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
     foreign = np.isin(spans["kind"], LOADER_KINDS) & np.isin(spans["arg"], training.other_loaders)
     account[foreign] = CODE["validation"]
     return spans, account
+
+
+def _losses(training: Training, spans: Events) -> Flags:
+    """Calls of modules whose class is named a loss, such as nn.CrossEntropyLoss, where others are called too."""
+    forward = spans["kind"] == kinds.FORWARD
+    modules = np.unique(spans["arg"][forward]).tolist()
+    losses = [id for id in modules if training.process.names.text(id).endswith("Loss")]
+    found: Flags = forward & np.isin(spans["arg"], losses)
+    # A network may be called inside its loss.
+    beside = 2 * np.count_nonzero(forward & ~found) >= np.count_nonzero(spans["kind"] == kinds.BACKWARD)
+    return found & beside
 
 
 def _until_ready(training: Training, teams: tuple[WorkerGroup, ...]) -> Pieces:
