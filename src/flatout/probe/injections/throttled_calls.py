@@ -96,6 +96,7 @@ class _ThrottledCalls:
     def __init__(self, injected):
         self._injected = injected
         self._named = {}
+        self._refusals = {}  # function -> why
         self._used = {}  # function -> file and line of the first call whose result the program uses
         injected.at_end.append(self._say_used)
         self.step, self.thread = 0, None
@@ -156,7 +157,8 @@ class _ThrottledCalls:
         for throttled in named.throttled:
             throttled.undo()
         named.throttled, named.every, named.refused = [], 1, True
-        self._injected.refuse("call_every", "%s: %s" % (named.text, why))
+        self._refusals[named.text] = why
+        self._injected.refuse("call_every", "; ".join("%s: %s" % refusal for refusal in self._refusals.items()))
 
     def done(self, throttled, result):
         """Note that a call was left out, and given a result of before."""
