@@ -28,6 +28,7 @@ WRITTEN = {
     "unseen10": f"{_CHOSE} faults they had seen reported.",
     "unseen11": f"{_CHOSE} faults they had seen reported.",
     "unseen12": "Three further people, as those of the eleventh.",
+    "unseen13": "Three further people, who planted nothing.",
 }
 
 

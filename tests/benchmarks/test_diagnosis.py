@@ -66,6 +66,7 @@ def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
         ("unseen10", 18, 2),
         ("unseen11", 16, 2),
         ("unseen12", 15, 3),
+        ("unseen13", 18, 3),
     ):
         kinds = [scenario.kind for scenario in parts.scenarios.load(folder)]
         assert len(kinds) >= count and kinds.count("healthy") >= healthy
