@@ -77,7 +77,13 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     return {kind: sums for kind, (sums, _) in zip(kinds, results, strict=True)}
 
 
-@pytest.mark.parametrize(("kind", "layouts", "said"), KINDS)
+@pytest.mark.parametrize(
+    ("kind", "layouts", "said"),
+    [
+        pytest.param(*case, marks=[] if case[0] in ("plain", "adam", "clip_grad_norm_") else pytest.mark.slow)
+        for case in KINDS
+    ],
+)
 def test_the_weights_become_the_same(
     tmp_path: Path, dense: dict[str, list[float]], kind: str, layouts: list[str], said: str
 ) -> None:

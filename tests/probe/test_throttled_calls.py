@@ -162,8 +162,15 @@ def plain(script: Path) -> dict[str, Any]:
     return trained(script)[0]
 
 
-def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Path, plain: dict[str, Any]) -> None:
-    seen, said = trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10", "tell:10")
+@pytest.fixture(scope="module")
+def seldom(script: Path) -> tuple[dict[str, Any], str]:
+    return trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10", "tell:10")
+
+
+def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(
+    script: Path, plain: dict[str, Any], seldom: tuple[dict[str, Any], str]
+) -> None:
+    seen, said = seldom
     line = next(place for place, text in enumerate(script.read_text().splitlines(), 1) if "reported.append" in text)
     # The results of validation and hooks are dropped.
     assert said.startswith("flatout: set ") and said.count("\n") == 3
@@ -180,8 +187,8 @@ def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(script: Pat
     assert seen["losses"] == plain["losses"]
 
 
-def test_what_a_call_returned_is_returned_again(script: Path, plain: dict[str, Any]) -> None:
-    reported = trained(script, "Journal.report:10")[0]["reported"]
+def test_what_a_call_returned_is_returned_again(plain: dict[str, Any], seldom: tuple[dict[str, Any], str]) -> None:
+    reported = seldom[0]["reported"]
     assert [set(reported[turn : turn // 10 * 10 + 10]) for turn in (1, 10, 20, 30)] == [
         {plain["reported"][turn]} for turn in (1, 10, 20, 30)
     ]

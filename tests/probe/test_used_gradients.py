@@ -61,6 +61,7 @@ print(json.dumps({kind: train(kind) for kind in KINDS}))
 """
 LEFT_OUT = ["simple", "retained", "twice"]
 NEEDED_LATER = ["second phase", "group added", "leaf"]
+SEVERAL = ["retained", "twice", "second phase", "group added"]
 
 
 CLIPPED, ALL_USED = "clipped", "all used"
@@ -81,7 +82,7 @@ def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
     return seen[kind], said
 
 
-@pytest.mark.parametrize("kind", [*LEFT_OUT, *NEEDED_LATER])
+@pytest.mark.parametrize("kind", ["simple", "leaf", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SEVERAL)])
 def test_the_training_is_the_same_and_backward_passes_are_shorter(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
 ) -> None:
