@@ -178,6 +178,7 @@ def test_a_batch_that_cannot_be_read_is_no_fault() -> None:
 
 
 GRU = torch.nn.GRU(5, 4, num_layers=2, batch_first=True)
+STACKED = torch.nn.Sequential(torch.nn.Linear(10, 6), torch.nn.LayerNorm(6))
 EMBEDDING = torch.nn.Embedding(1000, 4)
 ENCODER = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
 
@@ -185,6 +186,11 @@ ENCODER = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
 def packed(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     sequence = torch.nn.utils.rnn.pack_padded_sequence(rows, lengths, batch_first=True, enforce_sorted=False)
     return GRU(sequence)[1][-1].sum()
+
+
+def cut_of(lengths: torch.Tensor) -> int:
+    """The length of the longest row, made even."""
+    return int(lengths.max() + 1) // 2 * 2
 
 
 def shapes_of(loss: torch.Tensor) -> Any:
@@ -204,6 +210,8 @@ def shapes_of(loss: torch.Tensor) -> Any:
         (packed, False),
         (lambda rows, lengths: GRU(rows[:, : int(lengths.max())])[0].sum(), False),
         (lambda rows, lengths: (rows[mask_of(lengths) == 1] @ GRU.weight_ih_l0.T).sum(), False),
+        (lambda rows, lengths: STACKED(rows.reshape(ROWS, LENGTH // 2, 10)).square().sum(), True),
+        (lambda rows, lengths: STACKED(rows[:, : cut_of(lengths)].reshape(ROWS, -1, 10)).square().sum(), False),
     ],
 )
 def test_padding_that_the_model_leaves_out_is_noticed(compute: Any, expected: bool) -> None:

@@ -139,6 +139,34 @@ def test_a_weight_whose_products_cannot_be_timed_is_named_without_times(monkeypa
     assert seen is not None and seen["uses"] == 12 and "joined_s" not in seen
 
 
+MEMORY = nn.GRU(32, 32, batch_first=True)
+
+
+def seen_and_remembered() -> Tensor:
+    """The network looks at each time step alone, and a recurrent layer goes over as many of them."""
+    return torch.stack([DECIDE(MEMORY(torch.stack([NET.body(tick) for tick in SAMPLES])[None])[0])]).square().mean()
+
+
+def remembered_in_between() -> Tensor:
+    """Each time step is looked at after the one before was remembered, in a call of its own."""
+    state, outputs = torch.zeros(1, 1, 32), []
+    for tick in SAMPLES:
+        output, state = MEMORY((NET.body(tick) + state[0, 0])[None, None], state)
+        outputs.append(output)
+    return torch.stack(outputs).square().mean()
+
+
+@pytest.mark.parametrize(("make", "uses"), [(seen_and_remembered, 12), (remembered_in_between, None)])
+def test_time_steps_of_a_recurrent_layer_are_a_loop_of_their_own(make: Callable[[], Tensor], uses: int | None) -> None:
+    calls = ModuleCalls()
+    weights = RepeatedWeights(calls)
+    end = calls.watch()
+    weights.look(backward_graph.nodes(make()))
+    end()
+    seen = weights.described(names_of)
+    assert (seen and seen["uses"]) == uses
+
+
 def module_of(make: Callable[[], Tensor]) -> Any:
     """What the record has of the module in the loop."""
     calls = ModuleCalls()

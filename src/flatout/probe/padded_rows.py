@@ -10,6 +10,7 @@ import torch
 
 LEAST_LENGTH = 8  # shorter rows are lists of features
 MASK, LENGTHS, TOKENS = STRENGTH = "mask", "lengths", "tokens"  # the evidence, the strongest first
+STRIDES = range(2, 9)  # of layers that make one position of several, or of several layers together
 INTEGERS = (torch.int16, torch.int32, torch.int64)
 
 
@@ -46,12 +47,36 @@ class Padded(NamedTuple):
     def computed(self, shapes):
         """Whether the padded rows are among results of these shapes; packed rows, or a trimmed batch, are not."""
         rows, length = len(self.lengths), self.length
-        return any(
+        return self._strided(shapes) or any(
             shape[:2] in ((rows, length), (length, rows))
             or shape[:1] == (rows * length,)
             or (shape[:1] == (rows,) and length in shape[2:])  # channels, or heads, come first
             for shape in shapes
         )
+
+    def _strided(self, shapes):
+        """Whether a model that makes one position of each few computes the padded rows."""
+        longest = max(self.lengths)
+        whole = _positions(self.length) - {self.length}
+        # A model may cut batches at their longest rows first.
+        cut = _positions(longest) if longest < self.length else set()
+        if longest in cut and self._has(longest, shapes):
+            return False
+        return any(self._has(count, shapes) for count in whole - cut if count >= LEAST_LENGTH)
+
+    def _has(self, count, shapes):
+        """Whether there are results with so many positions for each row; the last sizes are taken for channels."""
+        rows = len(self.lengths)
+        return any(
+            shape[0] == rows * count or shape[:2] == (count, rows) or (shape[0] == rows and count in shape[1:-1])
+            for shape in shapes
+            if len(shape) >= 2
+        )
+
+
+def _positions(length):
+    """Numbers of positions that a row of this length may become in a model."""
+    return {length} | {length // stride for stride in STRIDES} | {-(-length // stride) for stride in STRIDES}
 
 
 def padded_rows_of(sequences, vectors):

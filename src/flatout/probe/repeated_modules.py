@@ -68,6 +68,12 @@ def around(weight, least, calls):
     return None
 
 
+def recurrent_weights(calls, most):
+    """Weights of the recurrent layers, such as nn.GRU, that were called less often, as ``take`` gives them."""
+    layers = (found[0] for found in calls if found[1] < most and isinstance(found[0], torch.nn.RNNBase))
+    return [parameter for layer in layers for parameter in layer.parameters()]
+
+
 def number(node):
     """What tells a node of a graph from others, in the thread that made it; None before torch 2.1 has it."""
     return node._sequence_nr() if hasattr(node, "_sequence_nr") else None

@@ -38,6 +38,9 @@ class RepeatedWeights:
         """Look at the graph of a backward pass: its nodes, each after those that it leads to."""
         calls = self._calls.take() if self._calls is not None else []
         uses, products = _uses(nodes)
+        # The time steps of a recurrent layer are a loop of its own, whatever calls other layers as often.
+        fused = {id(weight) for weight in repeated_modules.recurrent_weights(calls, LEAST_CALLS)}
+        uses = [use for use in uses if id(use[0]) not in fused]
         best: Any = None
         repeated = 0
         for loop in _loops(uses):

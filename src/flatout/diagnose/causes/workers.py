@@ -33,8 +33,9 @@ def _does_not_overlap(context: Context, found: Cause) -> str:
 @cause(
     "waiting",
     needs_loader=True,
-    # Idle cores come before faster code.
+    # Idle cores come before faster code, but for code that takes much more than they would give.
     hides=NEEDED_WORK,
+    hides_from=0.4,
     sentence=_does_not_overlap,
 )
 def no_workers(context: Context) -> Found | Lacks | None:
