@@ -47,6 +47,7 @@ def library(path: str, source: str = "") -> list[object]:
         ([library("torchmetrics/metric.py"), user("self.accuracy(out, y)")], LOGGING),
         ([library("torch/utils/tensorboard/writer.py"), user("writer.add_scalar('loss', loss)")], LOGGING),
         ([["/usr/lib/python3.11/copy.py", 9, "deepcopy", "", False], user("good = deepcopy(net)")], OTHER),
+        ([library("torch/nn/modules/module.py"), user("model.zero_grad(set_to_none=True)")], OPTIMIZER),
         ([user("self.good = copy.deepcopy(self.net.state_dict())")], OTHER),
         ([library("sklearn/metrics/_ranking.py"), user("auc = roc_auc_score(y, p)")], OTHER),
         ([library("transformers/tokenization_utils_base.py"), user("text = tokenizer.batch_decode(out)")], OTHER),

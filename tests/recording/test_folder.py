@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -88,3 +89,27 @@ def test_space_that_a_killed_recording_had_reserved_is_released_by_the_next(tmp_
     with exclusive(tmp_path):
         assert not (killed / "reserve").exists()
         assert (killed / "control").exists()
+
+
+def test_a_runs_folder_that_is_a_file_is_refused_in_those_words(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("")
+    for folder in (file, file / "runs"):
+        with (
+            pytest.raises(UsageError, match=r"train\.py(/runs)? is no folder, or lies below a file"),
+            exclusive(folder),
+        ):
+            raise AssertionError
+    assert file.read_text() == ""
+
+
+def test_what_was_made_of_a_run_folder_goes_where_it_cannot_be_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(UsageError, match=r"cannot write to .*File too large"):
+        new_run(tmp_path, ["python", "train.py"])
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []

@@ -55,7 +55,7 @@ def test_a_whole_number_can_have_an_exponent() -> None:
 
 def test_only_what_can_be_injected_is_listed_and_read() -> None:
     lines = list_settings()
-    assert lines[0] == "num_workers         int    worker processes of the training's DataLoader"
+    assert lines[0] == "num_workers             int    worker processes of the training's DataLoader"
     assert not any("validation_factor" in line for line in lines)
     with pytest.raises(UsageError, match="no setting 'validation_factor'"):
         read_settings(["validation_factor=2"])

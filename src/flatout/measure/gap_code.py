@@ -30,8 +30,8 @@ _OF_MODELS = frozenset({"torch", "torchvision", "timm", "monai", "kornia", "torc
 # Weights that a loop of the user's moves along their gradients.
 _UPDATES = re.compile(r"(\.(add|sub|addcmul|addcdiv|lerp)_\(|-=|\b_foreach_(add|sub)_\().*\bgrads?\b")
 
-# What PyTorch does around an optimizer's step, before and after the measured part of the call.
-_STEPS = re.compile(r"\b(\w*optim\w*|opt|scaler)\.step\(")
+# What PyTorch does around an optimizer's step, before and after the measured part of the call; zero_grad of modules.
+_STEPS = re.compile(r"\b(\w*optim\w*|opt|scaler)\.step\(|\.zero_grad\(")
 
 # torch.autograd.grad, which penalties on gradients and equations as losses call; no backward pass was measured there.
 _GRADIENTS = re.compile(r"/torch/autograd/__init__\.py$|/torch/_functorch/eager_transforms\.py$")
@@ -63,6 +63,8 @@ def instead_of_loss(frames: Sequence[Sequence[Any]]) -> str | None:
         if user:
             if _LOGS.search(str(source)):
                 return LOGGING
+            if _STEPS.search(str(source)):
+                return OPTIMIZER
             return OTHER if _COPIES.search(str(source)) else None
     return None
 

@@ -73,6 +73,7 @@ def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
         (path / "control").write_bytes(bytes(PAGE_BYTES))
         (path / "reserve").write_bytes(bytes(RESERVE_BYTES))
     except OSError as error:
+        shutil.rmtree(path, ignore_errors=True)
         raise _not_writable(path, error) from None
     free = shutil.disk_usage(path).free
     problem = None
@@ -91,6 +92,8 @@ def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
 
 
 def _not_writable(path: Path, error: OSError) -> UsageError:
+    if isinstance(error, (FileExistsError, NotADirectoryError)):
+        return UsageError(f"{path} is no folder, or lies below a file: name a folder with --runs-dir")
     return UsageError(f"cannot write to {path} ({error.strerror}): name a folder that you may write to with --runs-dir")
 
 

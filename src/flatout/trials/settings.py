@@ -22,7 +22,7 @@ _INJECTED = {name: setting for name, setting in SETTINGS.items() if setting.inje
 
 def list_settings() -> list[str]:
     """One line for each setting that ``--set`` takes: name, type and help."""
-    return [f"{name:20}{setting.type.__name__:7}{setting.help}" for name, setting in _INJECTED.items()]
+    return [f"{name:24}{setting.type.__name__:7}{setting.help}" for name, setting in _INJECTED.items()]
 
 
 def keep_command(command: Sequence[str], settings: Mapping[str, Any]) -> str:

@@ -67,7 +67,13 @@ def _entered(module, *args, **kwargs):
 @quietly
 def _samples(module, given):
     """Samples in the input of a training call before the first batch of a DataLoader; None: this is no such call."""
-    return samples_in(given) if module.training and is_grad_enabled() else None
+    if not module.training or not is_grad_enabled():
+        return None
+    first = given[0] if isinstance(given, tuple) and given else None
+    with DisableTorchFunction():
+        # A vector of features, such as the state of an environment, is one sample; a vector of indices may be a batch.
+        one = isinstance(first, Tensor) and first.dim() == 1 and first.is_floating_point()
+    return 1 if one else samples_in(given)
 
 
 def _only_prepares(module, result):

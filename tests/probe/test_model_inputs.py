@@ -1,0 +1,22 @@
+"""How many samples a model is given where no DataLoader says it."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from flatout.probe.hooks.modules import _samples  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "samples"),
+    [((4,), "float32", 1), ((32,), "int64", 32), ((16, 4), "float32", 16), ((), "float32", 1)],
+)
+def test_a_vector_of_features_is_one_sample_and_one_of_indices_a_batch(
+    shape: tuple[int, ...], dtype: str, samples: int
+) -> None:
+    given = (torch.zeros(shape, dtype=getattr(torch, dtype)),)
+    net = torch.nn.Linear(4, 2)
+    assert _samples(net, given) == samples
+    assert _samples(net.eval(), given) is None
