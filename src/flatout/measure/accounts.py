@@ -143,7 +143,7 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
 
 def _losses(training: Training, spans: Events) -> Flags:
     """Calls of modules whose class is named a loss, such as nn.CrossEntropyLoss, where others are called too."""
-    forward = spans["kind"] == kinds.FORWARD
+    forward = (spans["kind"] == kinds.FORWARD) & (spans["a"] == 1)  # with gradients
     modules = np.unique(spans["arg"][forward]).tolist()
     losses = [id for id in modules if training.process.names.text(id).endswith("Loss")]
     found: Flags = forward & np.isin(spans["arg"], losses)

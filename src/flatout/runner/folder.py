@@ -69,7 +69,11 @@ def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
         path = runs_folder / f"{name}-{suffix}"
         suffix += 1
     try:
-        (path / "processes").mkdir(parents=True)
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise _not_writable(path, error) from None
+    try:
+        (path / "processes").mkdir()
         (path / "control").write_bytes(bytes(PAGE_BYTES))
         (path / "reserve").write_bytes(bytes(RESERVE_BYTES))
     except OSError as error:
