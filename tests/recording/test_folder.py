@@ -96,7 +96,7 @@ def test_a_runs_folder_that_is_a_file_is_refused_in_those_words(tmp_path: Path) 
     file.write_text("")
     for folder in (file, file / "runs"):
         with (
-            pytest.raises(UsageError, match=r"train\.py(/runs)? is no folder, or lies below a file"),
+            pytest.raises(UsageError, match=r"train\.py(/runs)?, which is no folder or lies below a file"),
             exclusive(folder),
         ):
             raise AssertionError

@@ -74,7 +74,7 @@ def run(command: list[str], source: Path, **variables: str) -> str:
 
 def test_a_declared_keyword_of_the_dataloader_is_known_everywhere(copy: Path) -> None:
     assert json.loads(run([sys.executable, "-c", ASK], copy)) == {
-        "listed": ["timeout             int    seconds that a worker may take for a batch"],
+        "listed": ["timeout                 int    seconds that a worker may take for a batch"],
         "read": {"timeout": 30},
         "kept": "flatout apply --set timeout=30 -- python",
         "located": ["python", "--patience", "30"],
