@@ -243,6 +243,7 @@ def test_a_module_named_a_loss_is_the_loss_beside_the_network(tmp_path, network,
             main.spend(kinds.FORWARD, loss_s / 2, main.text("CrossEntropyLoss"), 1, 1)
         main.spend(kinds.BACKWARD, 0.4)
         main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+        main.spend(kinds.FORWARD, 0.1, main.text("Net"), 0, 0)  # an evaluation, which may call what a loss holds
     ledger = written(run)
     check_sums(ledger)
     expected = {"forward": 0.6, "loss": loss_s}

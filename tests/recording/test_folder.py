@@ -91,21 +91,19 @@ def test_space_that_a_killed_recording_had_reserved_is_released_by_the_next(tmp_
         assert (killed / "control").exists()
 
 
-def test_a_runs_folder_that_is_a_file_is_refused_in_those_words(tmp_path: Path) -> None:
+def test_a_file_as_the_runs_folder_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("")
     for folder in (file, file / "runs"):
         with (
-            pytest.raises(UsageError, match=r"train\.py(/runs)?, which is no folder or lies below a file"),
+            pytest.raises(UsageError, match=r"train\.py(/runs)?: not a folder, or inside a file"),
             exclusive(folder),
         ):
             raise AssertionError
     assert file.read_text() == ""
 
 
-def test_what_was_made_of_a_run_folder_goes_where_it_cannot_be_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_folder_that_cannot_be_finished_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: bytes) -> int:
         raise OSError(errno.EFBIG, "File too large")
 

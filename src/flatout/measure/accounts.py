@@ -147,7 +147,7 @@ def _losses(training: Training, spans: Events) -> Flags:
     modules = np.unique(spans["arg"][forward]).tolist()
     losses = [id for id in modules if training.process.names.text(id).endswith("Loss")]
     found: Flags = forward & np.isin(spans["arg"], losses)
-    # A network may be called inside its loss.
+    # Some losses hold the network, as those of sentence-transformers do.
     beside = 2 * np.count_nonzero(forward & ~found) >= np.count_nonzero(spans["kind"] == kinds.BACKWARD)
     return found & beside
 

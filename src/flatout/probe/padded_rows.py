@@ -47,22 +47,24 @@ class Padded(NamedTuple):
     def computed(self, shapes):
         """Whether the padded rows are among results of these shapes; packed rows, or a trimmed batch, are not."""
         rows, length = len(self.lengths), self.length
-        return self._strided(shapes) or any(
+        whole = any(
             shape[:2] in ((rows, length), (length, rows))
             or shape[:1] == (rows * length,)
             or (shape[:1] == (rows,) and length in shape[2:])  # channels, or heads, come first
             for shape in shapes
         )
+        return whole or self._strided(shapes)
 
     def _strided(self, shapes):
         """Whether a model that makes one position of each few computes the padded rows."""
         longest = max(self.lengths)
-        whole = _positions(self.length) - {self.length}
-        # A model may cut batches at their longest rows first.
-        cut = _positions(longest) if longest < self.length else set()
-        if longest in cut and self._has(longest, shapes):
-            return False
-        return any(self._has(count, shapes) for count in whole - cut if count >= LEAST_LENGTH)
+        counts = _positions(self.length)
+        if longest < self.length:
+            # The model may cut batches at their longest rows first.
+            if self._has(longest, shapes):
+                return False
+            counts -= _positions(longest)
+        return any(self._has(count, shapes) for count in counts if count >= LEAST_LENGTH)
 
     def _has(self, count, shapes):
         """Whether there are results with so many positions for each row; the last sizes are taken for channels."""
@@ -75,8 +77,8 @@ class Padded(NamedTuple):
 
 
 def _positions(length):
-    """Numbers of positions that a row of this length may become in a model."""
-    return {length} | {length // stride for stride in STRIDES} | {-(-length // stride) for stride in STRIDES}
+    """Numbers of positions that layers with a stride may make of a row of this length."""
+    return {length // stride for stride in STRIDES} | {-(-length // stride) for stride in STRIDES}
 
 
 def padded_rows_of(sequences, vectors):

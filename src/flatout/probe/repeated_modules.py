@@ -68,9 +68,14 @@ def around(weight, least, calls):
     return None
 
 
-def recurrent_weights(calls, most):
-    """Weights of the recurrent layers, such as nn.GRU, that were called less often, as ``take`` gives them."""
-    layers = (found[0] for found in calls if found[1] < most and isinstance(found[0], torch.nn.RNNBase))
+def recurrent_weights(calls, least):
+    """Weights of recurrent layers, such as nn.GRU, that were called fewer than ``least`` times.
+
+    Args:
+        calls: as ``take`` gives them.
+        least: of calls, that leave a layer out.
+    """
+    layers = (found[0] for found in calls if found[1] < least and isinstance(found[0], torch.nn.RNNBase))
     return [parameter for layer in layers for parameter in layer.parameters()]
 
 

@@ -97,7 +97,7 @@ def new_run(runs_folder: Path, command: Sequence[str]) -> Path:
 
 def _not_writable(path: Path, error: OSError) -> UsageError:
     if isinstance(error, (FileExistsError, NotADirectoryError)):
-        return UsageError(f"cannot write to {path}, which is no folder or lies below a file: name one with --runs-dir")
+        return UsageError(f"cannot write to {path}: not a folder, or inside a file; name a folder with --runs-dir")
     return UsageError(f"cannot write to {path} ({error.strerror}): name a folder that you may write to with --runs-dir")
 
 

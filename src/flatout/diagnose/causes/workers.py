@@ -22,6 +22,7 @@ from flatout.units import counted, duration, percent
 # A p95 this many times the median means that single batches block the ordered queue: more workers then give less
 # than a model of means predicts.
 _SKEWED = 5.0
+_WORTH_WORKERS = 0.4  # of what faster code would give: workers that give less come after it
 _LEFT = 0.3  # of the wait, that workers do not take away: it is said why
 
 
@@ -33,9 +34,9 @@ def _does_not_overlap(context: Context, found: Cause) -> str:
 @cause(
     "waiting",
     needs_loader=True,
-    # Idle cores come before faster code, but for code that takes much more than they would give.
+    # Idle cores come before faster code.
     hides=NEEDED_WORK,
-    hides_from=0.4,
+    hides_from=_WORTH_WORKERS,
     sentence=_does_not_overlap,
 )
 def no_workers(context: Context) -> Found | Lacks | None:
@@ -77,8 +78,7 @@ def no_workers(context: Context) -> Found | Lacks | None:
     "waiting",
     needs_loader=True,
     hides=NEEDED_WORK,
-    # The few cores that are left take much less of the wait away than faster code would.
-    hides_from=0.4,
+    hides_from=_WORTH_WORKERS,
     sentence=what_workers_do,
 )
 def too_few_workers(context: Context) -> Found | Lacks | None:
