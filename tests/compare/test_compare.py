@@ -119,6 +119,14 @@ def test_other_numbers_of_threads_are_told(tmp_path: Path) -> None:
     assert not any("threads" in note for note in notes(Comparison([one], [one], ratio_of([one], [one]))))
 
 
+def test_other_processes_beside_a_run_are_told(speeds: tuple[Speed, Speed]) -> None:
+    ratio = ratio_of([speeds[0]], [speeds[1]])
+    beside = [replace(one, contending_cores=cores) for one, cores in zip(speeds, (0.1, 1.5), strict=True)]
+    said = "Other processes used 0.8 cores, 0.1 to 1.5 from run to run, while no core was idle"
+    assert any(said in note for note in notes(Comparison(beside[:1], beside[1:], ratio)))
+    assert not any("processes" in note for note in notes(Comparison(beside[:1], beside[:1], ratio)))
+
+
 def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="5 are needed"):
         measure(recorded(tmp_path, "short", 0.1, steps=4))

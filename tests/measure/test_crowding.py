@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flatout.measure.crowding import Crowding, measure_crowding, processes_beside
+from flatout.measure.crowding import Crowding, contending_cores, measure_crowding, processes_beside
 
 S = 1_000_000_000
 
@@ -72,6 +72,12 @@ def test_the_busiest_are_named_and_their_names_are_safe_to_print() -> None:
     assert "stress" in only
     assert "(pid 8): 1.5 cores" in only
     assert "\x1b" not in only
+
+
+def test_cores_of_others_count_while_none_is_idle() -> None:
+    assert contending_cores(samples(1.0, {1: 0.5, 2: 1.0}), 2 * S, 8 * S) == pytest.approx(2.5)
+    assert contending_cores(samples(0.75, {1: 0.5}), 0, 10 * S) == 0.0
+    assert contending_cores(samples(1.0, {1: 0.5}), 20 * S, 30 * S) is None
 
 
 def test_without_waits_or_samples_nothing_is_measured() -> None:

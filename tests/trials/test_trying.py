@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,15 @@ def test_a_setting_that_leaves_calls_out_may_not_change_a_bit(tmp_path: Path) ->
     assert tried(tmp_path, Machine({"x": other}), "x").proved
     exact = tried(tmp_path, Machine({"x": other}), "x", settings={"call_every": "train.py:log:10"})
     assert exact.best.outcome == "differs" and "loss 31 is another one" in exact.best.why
+
+
+def test_other_processes_beside_the_runs_are_told(tmp_path: Path) -> None:
+    assert tried(tmp_path, Machine({"x": 1.5}), "x").crowded == ""
+    made = trial_run(150.0)
+    assert made.speed is not None
+    beside = replace(made, speed=replace(made.speed, contending_cores=1.2))
+    found = tried(tmp_path, Machine({"": beside, "x": beside}), "x")
+    assert "used 1.2 cores" in found.crowded and "used 1.2 cores" in " ".join(lines(found))
 
 
 def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from flatout.terminal_text import one_line
 from flatout.units import of_cores
 
 _FULL = 0.9  # of the cores: fewer busy ones leave room for a thread that is ready
+MATERIAL_CORES = 0.25  # the system's own services, and the recording, stay below
 _MOST_NAMED = 3
 _NAMED_CORES = 0.05
 
@@ -48,12 +49,30 @@ def measure_crowding(
     started = sum(used.values())
     tree = tree_s(samples) / span_s - started
     outside = max(fmean(sum(cores) for cores in busy) - tree, 0.0)
-    # On a machine with idle cores the training waits for its own threads, or for cores that it alone may use.
-    full = sum(sum(cores) >= _FULL * len(cores) for cores in busy) / len(busy)
+    full = _full_share(busy)
     # The training thread competes with everything but itself: the others' threads, and those of its own tree.
     own = max(tree - min(main_cores, 1.0 - waits), 0.0)
     part = outside / (outside + own) if outside > 0 else 0.0
     return Crowding(outside, part, min(waits, full) * part, _named(samples, used), started)
+
+
+def contending_cores(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> float | None:
+    """Mean cores that processes outside the command used between two times, while no core was idle.
+
+    Args:
+        samples: of the machine, in time order.
+        begin_ns: CLOCK_MONOTONIC, as is ``end_ns``.
+        end_ns: end of the window.
+
+    Returns:
+        The cores; None where the use of the cores was not measured.
+    """
+    chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns and sample.get("cpu")]
+    if len(chosen) < 2 or chosen[-1]["t"] <= chosen[0]["t"]:
+        return None
+    busy = [sample["cpu"] for sample in chosen]
+    own = tree_s(chosen) / ((chosen[-1]["t"] - chosen[0]["t"]) / 1e9)
+    return float(max(fmean(sum(cores) for cores in busy) - own, 0.0) * _full_share(busy))
 
 
 def processes_beside(samples: Iterable[Sample], main_pid: int, worker_pids: Collection[int]) -> frozenset[int]:
@@ -71,6 +90,14 @@ def processes_beside(samples: Iterable[Sample], main_pid: int, worker_pids: Coll
         if entry.get("ppid") is not None
     }
     return frozenset(pid for pid in parents if _started_by(pid, parents, main_pid, worker_pids))
+
+
+def _full_share(busy: Sequence[Sequence[float]]) -> float:
+    """Share of the samples in which no core was idle.
+
+    On a machine with idle cores the training waits for its own threads, or for cores that it alone may use.
+    """
+    return sum(sum(cores) >= _FULL * len(cores) for cores in busy) / len(busy)
 
 
 def _started_by(pid: int, parents: dict[int, int], main_pid: int, worker_pids: Collection[int]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flatout.compare.comparison import AMOUNT, Comparison
+from flatout.compare.crowding import crowded
 from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.layout import short_command, wrap
@@ -69,6 +70,8 @@ def notes(comparison: Comparison) -> list[str]:
     found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:
         found.append(f"{comparison.ratio.differing}.")
+    if others := crowded([speed.contending_cores for speed in (*comparison.a, *comparison.b)]):
+        found.append(others)
     if comparison.interrupted:
         found.append(f"Ended early by {comparison.interrupted}.")
     if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:

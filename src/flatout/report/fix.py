@@ -53,8 +53,8 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
         for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
             text += _wrapped(how, 2)
     text += _plans(fixed, plans or {})
-    notes = f"{fixed.ended} {fixed.isolation} {_took(fixed)}"
-    return [one_line(line) for line in (*text, "", *_wrapped(notes.strip(), 0))]
+    notes = " ".join((fixed.ended, fixed.crowded, fixed.isolation, _took(fixed)))
+    return [one_line(line) for line in (*text, "", *_wrapped(notes, 0))]
 
 
 def _took(fixed: FixResult) -> str:
@@ -164,6 +164,7 @@ def to_dict(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Ex
             for plan in fixed.plans
         ],
         "ended": fixed.ended,
+        "crowded": fixed.crowded or None,
         "isolation": fixed.isolation,
         "folder": fixed.folder,
         "seconds": fixed.seconds,

@@ -135,7 +135,8 @@ def _notes(tried: TryResult) -> str:
     out = " The files have the change already: A ran with it taken out." if tried.taken_out else ""
     pairs = tried.best.ratio.pairs if tried.best.ratio else 0
     shown = f" The factor is of {pairs} pairs; the columns show the pair nearest to it." if pairs > 1 else ""
-    return f"{tried.ended}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
+    others = f" {tried.crowded}" if tried.crowded else ""
+    return f"{tried.ended}{others}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
@@ -155,6 +156,7 @@ def to_dict(tried: TryResult) -> dict[str, Any]:
         "candidates": [_candidate(one, place) for place, one in enumerate(tried.candidates, 1)],
         "taken_out": tried.taken_out,
         "ended": tried.ended,
+        "crowded": tried.crowded or None,
         "isolation": tried.isolation,
         "seconds": tried.seconds,
         "log": tried.log or None,

@@ -34,6 +34,7 @@ class FixRuns:
     Attributes:
         setup: of the runs; its bounds change with what steps and the budget need.
         budget: of the whole fix.
+        contending: of each run, the mean cores that other processes used while none was idle; None: not measured.
     """
 
     def __init__(
@@ -55,10 +56,11 @@ class FixRuns:
         """
         self.setup, self._options, self._log, self._run_once = setup, options, log, run_once
         self.budget = Budget(options.budget_s, clock)
+        self.contending: list[float | None] = []
 
     def look(self, settings: Mapping[str, Any], bounds: Bounds, experiments: bool) -> TrialRun:
         """A run within these bounds, which is diagnosed."""
-        return self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), settings)
+        return self._noted(self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), settings))
 
     def run(self, settings: Mapping[str, Any]) -> TrialRun:
         """One run of a trial.
@@ -71,11 +73,18 @@ class FixRuns:
         if left_s <= 1.0:
             raise OutOfTime
         bounds = replace(self.setup.bounds, first_step_within_s=min(self.setup.bounds.first_step_within_s, left_s + 1))
-        run = self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        run = self._noted(
+            self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+        )
         if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
+        return run
+
+    def _noted(self, run: TrialRun) -> TrialRun:
+        if run.speed is not None:
+            self.contending.append(run.speed.contending_cores)
         return run
 
     def unmeasured(

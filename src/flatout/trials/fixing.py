@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from flatout.compare.crowding import crowded
 from flatout.compare.ratio import Ratio
 from flatout.diagnosis import diagnose
 from flatout.errors import FlatoutError, Interrupted
@@ -151,6 +152,7 @@ class Fixing:
             loader=first.loader,
             plans=tuple(plan for plan in first.plans if len(dropped_from(plan, tried)) < len(plan.remedies)),
             resumed_after=self._resumed_after,
+            crowded=crowded(self.runs.contending),
         )
 
     def _try_remedies(self, look: Look) -> None:

@@ -133,6 +133,7 @@ class FixResult:
         loader: settings of the training's DataLoader.
         plans: bundles of remedies, as the first diagnosis predicts them.
         resumed_after: trials that were made before a fix was resumed: ``before`` and their rates are of then.
+        crowded: that other processes used the cores, one sentence; empty: none did.
     """
 
     command: tuple[str, ...]
@@ -150,6 +151,7 @@ class FixResult:
     loader: Mapping[str, Any] = field(default_factory=dict)
     plans: tuple[RemedyBundle, ...] = ()
     resumed_after: int | None = None
+    crowded: str = ""
 
     @property
     def kept(self) -> tuple[Trial, ...]:

@@ -80,6 +80,7 @@ class TryResult:
         log: file with the output of the commands; empty: it is removed.
         taken_out: the files have the change already, and the runs without it had it taken out.
         interrupted: by this; None: it was not.
+        crowded: that other processes used the cores, one sentence; empty: none did.
     """
 
     command: tuple[str, ...]
@@ -92,6 +93,7 @@ class TryResult:
     log: str = ""
     taken_out: bool = False
     interrupted: Interrupted | None = None
+    crowded: str = ""
 
     @property
     def best(self) -> Judged:

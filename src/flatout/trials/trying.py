@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from flatout.compare.crowding import crowded
 from flatout.compare.speed import alike
 from flatout.errors import Interrupted, RecordError, UsageError
 from flatout.remedies.proposal import IDENTICAL
@@ -99,6 +100,7 @@ class Trying:
         self.setup = replace(setup, changes=candidates[0].taken_out)
         self.entries = [_Entry(one, _with(setup, one)) for one in candidates]
         self.unchanged: list[TrialRun] = []
+        self.contending: list[float | None] = []
         self.ended = ""
 
     def run(self) -> TryResult:
@@ -131,6 +133,7 @@ class Trying:
             seconds=self.budget.spent_s,
             taken_out=bool(self.setup.changes.files),
             interrupted=interrupted,
+            crowded=crowded(self.contending),
         )
 
     # --- the first look ---
@@ -276,6 +279,8 @@ class Trying:
         run = self._run_once(replace(setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
         if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime
+        if run.speed is not None:
+            self.contending.append(run.speed.contending_cores)
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
         elif entry is not None and run.outcome != REFUSED:

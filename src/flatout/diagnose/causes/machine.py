@@ -6,12 +6,12 @@ from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
 from flatout.diagnose.sentences import cores
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
+from flatout.measure.crowding import MATERIAL_CORES
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
-_MATERIAL_CORES = 0.25  # the system's own services, and the recording, stay below
 _NEARLY = 0.7  # of their share
 _IDLE_GPU = 0.05  # a GPU that runs kernels for less than this share of the time is unused
 
@@ -72,7 +72,7 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
     queued = split(run.loading).runqueue if run.loading is not None and run.loading.settings.num_workers else None
     workers = run.ledger.share("batch_wait") * (queued or 0.0) * crowding.part
     share = min(main + workers, 1.0)
-    if share < NOISE_SHARE or crowding.outside_cores < _MATERIAL_CORES:
+    if share < NOISE_SHARE or crowding.outside_cores < MATERIAL_CORES:
         return None
     return Found(
         title=f"{_whose(context)} use the cores that it waits for",
