@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.experiments import Experiments, read_experiments
+from flatout.measure.last_steps import read_last_steps
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.record.synthetic import ProcessBuilder, RunBuilder, ns
@@ -39,6 +40,18 @@ def test_the_gain_is_the_median_of_the_blocks_against_their_neighbours(tmp_path:
     assert (one.unchanged_s, one.changed_s) == (pytest.approx(0.031), pytest.approx(0.012))
     assert one.gain == pytest.approx(1 - 12 / 31, abs=1e-6)
     assert one.proven  # one disturbed block of seven proves nothing against it
+
+
+def test_a_training_without_steps_after_its_window_says_why(tmp_path: Path) -> None:
+    bare = RunBuilder(tmp_path / "bare")
+    bare.process()
+    process = load_run(bare.write()).processes[0]
+    assert read_experiments(process).because == "no steps were measured after the window"
+    assert read_experiments(process, "it finished").because == "it finished"
+    assert read_last_steps(process, "it finished").not_doubled == "it finished"
+    run = RunBuilder(tmp_path / "run")
+    alternating(run.process(), "anomaly_mode", 0.031, [0.012, 0.011])
+    assert read_experiments(load_run(run.write()).processes[0], "it finished").skipped is None
 
 
 def test_a_drift_of_the_machine_is_no_gain(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, Run
 from flatout.results import Ledger
 
+_FINISHED = "the training finished by itself: only a bound before its end leaves steps to measure"
+
 
 def build_view(run: Run) -> MeasuredRun | None:
     """The run as causes, predictions and remedies see it; None if it has no complete training step."""
@@ -80,7 +82,9 @@ def build_view(run: Run) -> MeasuredRun | None:
         usage = replace(usage, device_busy_share=busy_s / ledger.window_s)
     usage = replace(usage, gpu_memory_total_bytes=_gpu_memory(run, gpu))
     regions = validation_regions(training)
-    experiments = read_experiments(training.process)
+    finished = run.window_end_ns is None and run.ending.stop == "finished"
+    nothing_after = _FINISHED if finished else ""
+    experiments = read_experiments(training.process, nothing_after)
     cores = (run.machine.get("cores") or {}).get("usable")
     return MeasuredRun(
         ledger=ledger,
@@ -105,7 +109,9 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
-        last_steps=with_doubled_input(read_last_steps(training.process), training.process, ledger),
+        last_steps=with_doubled_input(
+            read_last_steps(training.process, nothing_after), training.process, ledger
+        ),
         called_functions={
             **called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
             "hooks": hook_functions(charged.samples, experiments.hooks),

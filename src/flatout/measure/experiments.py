@@ -105,8 +105,13 @@ class Experiments:
 _LEAST_BLOCKS = 4  # fewer prove no gain: all of 3 lie on one side of the median in 1 of 8 cases
 
 
-def read_experiments(process: ProcessRecord) -> Experiments:
-    """What the training process tried."""
+def read_experiments(process: ProcessRecord, nothing: str = "") -> Experiments:
+    """What the training process tried.
+
+    Args:
+        process: its record.
+        nothing: why there may be nothing, where the process itself does not say; empty: not known.
+    """
     blocks = process.of_kinds(kinds.EXPERIMENT)
     blocks = blocks[np.argsort(blocks["start"], kind="stable")]
     blocks = blocks[(blocks["a"] > 0) & (blocks["b"] > 0)]
@@ -133,7 +138,7 @@ def read_experiments(process: ProcessRecord) -> Experiments:
         collections=float(collections["b"].sum()) / steps if steps else 0.0,
         steps=steps,
         debugging=dict(process.info.get("debugging") or {}),
-        skipped=process.info.get("experiments_skipped"),
+        skipped=process.info.get("experiments_skipped") or ("" if len(blocks) else nothing) or None,
     )
 
 

@@ -112,8 +112,13 @@ class LastSteps:
         return self.skipped.get(DOUBLED) or self.skipped.get(REPLAYED) or "no steps were measured after the window"
 
 
-def read_last_steps(process: ProcessRecord) -> LastSteps:
-    """What the training process measured at its end."""
+def read_last_steps(process: ProcessRecord, nothing: str = "") -> LastSteps:
+    """What the training process measured at its end.
+
+    Args:
+        process: its record.
+        nothing: why there may be nothing, where the process itself does not say; empty: not known.
+    """
     info: Mapping[str, Any] = process.info.get("last_steps") or {}
     blocks = [(str(change), ns / steps / 1e9, steps) for change, steps, ns in info.get("blocks") or ()]
     replayed = _replayed(blocks, bool(info.get("idle")))
@@ -123,7 +128,7 @@ def read_last_steps(process: ProcessRecord) -> LastSteps:
         trimmed=_trimmed(blocks, replayed),
         loader_bps=_rate(info.get(LOADER)),
         again_bps=_rate(info.get("again")),
-        skipped=dict(info.get("skipped") or {}),
+        skipped=dict(info.get("skipped") or ({} if info or not nothing else {REPLAYED: nothing})),
     )
 
 

@@ -96,7 +96,7 @@ class _MemoizedCalls:
             report_fault("memoize")
         for named in list(self._pending) if self.looked_up == _LOOKED_UP or self.nested else ():
             self._pending.remove(named)
-            when = "as a backward pass came" if self.nested else "as the first %d passes began" % _LOOKED_UP
+            when = "as a backward pass came" if self.nested else "as passes over a loader began"
             self.refuse(named, "%s, %s" % (named.missing, when))
 
     def _memoize(self, named, function):
