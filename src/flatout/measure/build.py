@@ -109,9 +109,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
-        last_steps=with_doubled_input(
-            read_last_steps(training.process, nothing_after), training.process, ledger
-        ),
+        last_steps=with_doubled_input(read_last_steps(training.process, nothing_after), training.process, ledger),
         called_functions={
             **called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
             "hooks": hook_functions(charged.samples, experiments.hooks),

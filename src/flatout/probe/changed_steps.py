@@ -31,6 +31,7 @@ FAR_LONGER = 2  # that takes this many times the mean
 OVERDUE = 3  # a block that takes this many times its time is cut short
 FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
 LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
+LOOKING_NS = 3_000_000_000  # of long steps, as many as this holds, and one at least
 LONG_NS = 100_000_000  # a step in which starting threads does not matter
 LEAST_OWN = 0.1  # of a step: a training that mostly waits gains nothing from a faster step
 
@@ -83,7 +84,7 @@ class ChangedSteps:
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
         self.uncounted = int(self.step_ns < LONG_NS)  # steps at the beginning of each block
-        self._begin_block(LOOKED_AT)
+        self._begin_block(min(max(int(LOOKING_NS / self.step_ns), 1), LOOKED_AT))
 
     def _begin_block(self, steps):
         self.left = steps

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from . import events, held_memory, repeated_work, trace
+from . import events, held_memory, last_steps, repeated_work, trace
 from .changed_steps import ChangedSteps
+from .contract import REPLAYED
 from .last_steps import LastSteps
 from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
 
@@ -115,7 +116,11 @@ def _end_changed(because=None):
         _state.spent_ns = now() - run.begun_ns
         _quietly(run.restore)
         _quietly(run.work.save)
-    _publish(events.EXPERIMENTED)
+    # Steps that take long are not waited for only to say so.
+    impossible = last_steps.impossible(last_steps.room_ns(_state.spent_ns))
+    if impossible is not None:
+        _quietly(lambda: REC.save_process(last_steps={"skipped": {REPLAYED: impossible}}))
+    _publish(events.EXPERIMENTED | (events.REPLAYED if impossible is not None else 0))
 
 
 # untested: only in trainings that flatout ends, which save no coverage
@@ -123,7 +128,7 @@ def _end_last(because=None):
     """The last steps are over; ``because`` says why there were none."""
     _state.running, _state.over = None, False
     if because:
-        _quietly(lambda: REC.save_process(last_steps={"skipped": {"replayed": because}}))
+        _quietly(lambda: REC.save_process(last_steps={"skipped": {REPLAYED: because}}))
     _publish(events.REPLAYED)
 
 

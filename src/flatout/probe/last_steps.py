@@ -36,13 +36,29 @@ LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the
 LEAST_NS = 3_000_000_000
 KEPT = 8  # batches, handed out in turn
 PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, and copies to hand out
-KEEPING_NS = 500_000_000  # after this time two are enough
+KEEPING_NS = 500_000_000  # after this time fewer are enough
+LEAST_KEPT = 2
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
 SPARE_NS = 1_000_000_000  # of the planned time: steps may take longer by then
 OVERDUE = 2  # a block that takes this many times its time is cut short
 MOST_SWITCHES = 4  # from one DataLoader to another, as one that validates with gradients
 HELD_NS = 60_000_000_000
 _ITERATORS = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
+
+
+def room_ns(before_ns):
+    """Time for the last steps, after looks that took ``before_ns``."""
+    return max(LIMIT_NS - before_ns, LEAST_NS)
+
+
+def impossible(left_ns):
+    """Why no batches can be kept in this time; None: they may."""
+    step_ns = REC.step_ns(REC.iterations)
+    if 8 * REC.iterations < REC.backwards:
+        return "most steps take no batch of a DataLoader"
+    if LEAST_KEPT * step_ns > left_ns:
+        return "a step takes %.2g s, too long to wait for batches" % (step_ns / 1e9)
+    return None
 
 
 class LastSteps:
@@ -56,7 +72,8 @@ class LastSteps:
     def __init__(self, ended, before_ns):
         self._ended = ended
         self.over = False
-        self.deadline_ns = now() + max(LIMIT_NS - before_ns, LEAST_NS)
+        left_ns = room_ns(before_ns)
+        self.deadline_ns = now() + left_ns
         self.found: Any = {"blocks": [], "skipped": {}}  # as the record has it
         self.leaving = Leaving(self._left)
         self.compiled = bool(REC.process.get("compiled"))
@@ -76,8 +93,9 @@ class LastSteps:
         self.change: Any = None  # of the present block
         self.started_ns = 0  # of the present step's own part; 0: none
         self.computed = False  # the present step had a backward pass
-        if 8 * REC.iterations < REC.backwards:
-            self._give_up("most steps take no batch of a DataLoader")
+        because = impossible(left_ns)
+        if because is not None:
+            self._give_up(because)
         elif not self.compiled:  # watching would have it compiled again
             self.leaving.watch(True)
 
@@ -144,7 +162,7 @@ class LastSteps:
         room = memory_room.for_copies() // max(*map(bytes_of, self.kept), 1)
         if room < PARTS:
             return self._give_up("a batch is too large to be kept")
-        enough = KEPT if now() - self.first_ns < KEEPING_NS else 2
+        enough = KEPT if now() - self.first_ns < KEEPING_NS else LEAST_KEPT
         if len(self.kept) >= min(enough, room // PARTS):
             self._begin(room // PARTS)
 
