@@ -29,6 +29,7 @@ WRITTEN = {
     "unseen11": f"{_CHOSE} faults they had seen reported.",
     "unseen12": "Three further people, as those of the eleventh.",
     "unseen13": "Three further people, who planted nothing.",
+    "unseen14": "Three further people, who took faults from pull requests and issues that repaired them.",
 }
 
 
