@@ -144,6 +144,14 @@ def test_wide_floats_lead_with_what_narrow_ones_would_save() -> None:
     assert "2.5x" in causes[0].evidence[0].text
 
 
+def test_whether_factors_of_matrices_can_be_narrow_is_not_known() -> None:
+    operators = small_operators(0.001, wide_s=0.009, saved_by_float32_s=0.0051, factorised_s=0.002)
+    answer = wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=operators)))
+    assert isinstance(answer, NotMeasured) and answer.because.startswith("22% of the time in 64-bit floats")
+    few = replace(operators, factorised_s=0.0005)
+    assert found(wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=few)))).share > 0.4
+
+
 def test_a_loss_summed_up_in_wide_floats_is_no_fault() -> None:
     operators = small_operators(0.001, wide_s=0.0003)
     assert wide_dtype(Context.of(replace(healthy(cpu=0.008), operators=operators))) is None

@@ -258,6 +258,9 @@ def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
     assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
     offered = remedies(context)["unbind"]
     assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
+    # Each gradient of a slice is several operators: half of the overhead goes, too.
+    called = run(operators=small_operators(0.004, slices=replace(slices, seconds=0.003, calls=0.5)))
+    assert found(slice_gradients(called)).share == pytest.approx(0.5, abs=0.05)
     assert slice_gradients(run(operators=small_operators(0.001))) is None
     assert isinstance(slice_gradients(run(operators="no kernel trace was taken")), NotMeasured)
 
@@ -266,7 +269,7 @@ def test_gradients_of_whole_tables_are_named() -> None:
     dense = DenseGradients(((250_000, 64), (60_000, 64)), 2_048, 0.004)
     context = run(operators=small_operators(0.001, dense=dense))
     cause = found(dense_gradients(context))
-    assert cause.share == pytest.approx(0.4, abs=0.05)
+    assert cause.share == pytest.approx(0.44, abs=0.03)  # with its part of the overhead
     assert "250,000 x 64 and 60,000 x 64 values, of which a step takes 2,048 rows" in cause.evidence[0].text
     assert dense_gradients(run(operators=small_operators(0.001))) is None
     assert isinstance(dense_gradients(run(operators="no kernel trace was taken")), NotMeasured)

@@ -101,7 +101,9 @@ def build_view(run: Run) -> MeasuredRun | None:
         metrics=read_metrics(training.process),
         ranks=build_ranks(run) if training.processes > 1 else None,
         lock=measure_lock_waits(training, charged, spans),
-        operators=measure_operators(run, training, ledger, usage.main_runqueue_share or 0.0, charged),
+        operators=measure_operators(
+            run, training, ledger, usage.main_runqueue_share or 0.0, usage.main_faults, charged
+        ),
         experiments=experiments,
         debug_code=find_debug_code(charged.samples, training.window_begin_ns, training.window_end_ns),
         compiling=measure_compiling(run, training),

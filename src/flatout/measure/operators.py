@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from flatout.measure.costly_operators import (
 from flatout.measure.dense_gradients import DenseGradients, dense_gradients
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible, fusible
 from flatout.measure.kernel_work import PRODUCT, KernelWork, kernel_work
+from flatout.measure.page_faults import PageFaults
 from flatout.measure.recurrent import called_by_user, recurrent_share, unfused_share
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.roofline import (
@@ -36,6 +38,7 @@ from flatout.measure.roofline import (
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import SliceGradients, slice_gradients
 from flatout.measure.timeline import Accrual, Flags, Floats, union
+from flatout.measure.traced_faults import added_faults, without_added_faults
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
 from flatout.measure.without_operators import long_pieces_ns, share_outside_torch
@@ -45,6 +48,9 @@ from flatout.results import Ledger
 
 REFERENCE = "flatout.reference"  # the region in which the probe calls operators that compute nothing
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::nonzero")
+_FACTORISING = re.compile(
+    r"^aten::_?(linalg_)?(cholesky|lu_factor|lu_solve|solve|triangular_solve|inv|eig|svd|qr|lstsq)"
+)
 _FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
 
@@ -83,6 +89,7 @@ class Operators:
     ceilings: Ceilings | str = NOT_MEASURED  # rates of the device; text: why they are not known
     launching_s: float = 0.0  # the least time in which the host calls the operators of a step
     other_code_s: float = 0.0  # of computed_s, in which no operator runs for milliseconds
+    factorised_s: float = 0.0  # in kernels that factorise or solve with matrices of 64-bit floats
 
     @property
     def removable_overhead_s(self) -> float:
@@ -98,12 +105,27 @@ class Operators:
         """The overhead that goes where 32-bit floats let the CPU compute a recurrent layer in one operator."""
         return _FUSED_PART * self.unfused * self.overhead_s
 
+    @property
+    def of_slices_s(self) -> float:
+        """What gradients of slices take: their kernels, and the overhead of the operators that they consist of."""
+        if self.slices is None:
+            return 0.0
+        return float(self.in_kernels_s(self.slices.seconds) + self.slices.calls * self.removable_overhead_s)
+
+    @property
+    def of_tables_s(self) -> float:
+        """What gradients of whole tables take: freeing them passes around kernels, which is divided as these are."""
+        part = self.dense.seconds / self.kernels_s if self.dense is not None and self.kernels_s else 0.0
+        return float(self.in_kernels_s(self.dense.seconds if self.dense else 0.0) + part * self.overhead_s)
+
     def in_kernels_s(self, part_s: float) -> float:
         """Wall time of a part of the time in kernels: what kernels wait for a core shrinks with their work."""
         return max(self.computed_s - self.overhead_s, 0.0) * part_s / self.kernels_s if self.kernels_s else 0.0
 
 
-def measure_operators(run: Run, training: Training, ledger: Ledger, queued: float, charged: Charged) -> Operators | str:
+def measure_operators(
+    run: Run, training: Training, ledger: Ledger, queued: float, faults: PageFaults | None, charged: Charged
+) -> Operators | str:
     """Measure the fastest of the traced steps; or say why it cannot be done.
 
     Args:
@@ -111,6 +133,7 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
         training: its training side.
         ledger: of the window.
         queued: share of the window in which the training thread waited for a core.
+        faults: page faults of the training process in the window; None: not counted.
         charged: the training thread's time, with its stack samples.
     """
     trace = read_trace(run.path / f"trace-{training.process.key}.json.gz")
@@ -125,7 +148,7 @@ def measure_operators(run: Run, training: Training, ledger: Ledger, queued: floa
         return f"the reference operators were not timed ({reference.get('failed') or 'the trace ended early'})"
     blocked = charged.blocked_share(_COMPUTE, training.window_begin_ns, training.window_end_ns)
     outside = share_outside_torch(charged, _COMPUTE, training.window_begin_ns, training.window_end_ns)
-    window = _Window(ledger, queued, blocked, outside, charged.samples, _usable_cores(run))
+    window = _Window(ledger, queued, faults, blocked, outside, charged.samples, _usable_cores(run))
     factors = _WideFactors(float(factor), float(reference.get("float64_convolution_factor") or factor))
     return _measured(trace, training, window, _Costs(operator_ns, *measured), factors)
 
@@ -138,7 +161,8 @@ def _usable_cores(run: Run) -> float | None:
 @dataclass(frozen=True)
 class _Window:
     ledger: Ledger
-    queued: float
+    queued: float  # share in which the training thread waited for a core
+    faults: PageFaults | None
     blocked: float  # share of the time computing
     outside: float  # share of the time computing in which torch's own Python code is not the innermost
     samples: Samples
@@ -219,6 +243,13 @@ def _measured(
     )
     owner = attribution.owner[rows]
     has_kernels = len(trace.kernels) > 0
+    ceilings = read_ceilings(training.process.info, window.cores)
+    wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
+    if not has_kernels:
+        traced_ns = finish - begin - costs.tracing * len(rows)
+        slower = traced_ns / steps / max(1e9 * window.step_s(*ACCOUNTS), 1.0)
+        added_ns = added_faults(training.process.info, window.faults, slower) * (finish - begin)
+        work = without_added_faults(work, owner, operators.name, attribution.costs, ceilings, added_ns)
     # One that reads a value back waits for the device meanwhile.
     called = work[np.array([not name.startswith(_READS) for name in spans.name], bool)]
     launching_s = float((called.sum() + costs.untraced * np.count_nonzero(leaf)) / (1e9 * steps))
@@ -232,7 +263,6 @@ def _measured(
     per_s = 1e9 * steps
     kernels_s = float(work.sum() / per_s)
     in_graph_calls_s = float(calling[is_graph_call(trace) & inside].sum() / per_s)
-    wall = finish - begin - float(Accrual(waits).between([begin], [finish])[0])
     traced_s = (wall - costs.tracing * np.count_nonzero(inside)) / per_s
     # Beside a GPU, the host's loop is not what the step takes.
     weight = None if has_kernels else read_repeated_weight(training.process)
@@ -252,12 +282,12 @@ def _measured(
     # A thread that loses its core for milliseconds calls no operator either.
     lost = window.queued * window.step_s(*ACCOUNTS) / computed_s if computed_s > 0 else 0.0
     other_code_s = max(min(part, window.outside) - lost, 0.0) * computed_s
-    ceilings = read_ceilings(training.process.info, window.cores)
     found = by_cost(operators, attribution, owner, spans.name, work, steps)
     all_operators = possible(with_lines(found, calling_lines(window.samples)), ceilings)
     by_user = inside & called_by_user(attribution.caller)
     # A function of the user's may compute in other libraries, which need not know float32.
     wide = spans.wide & (has_kernels | np.array([name.startswith("aten::") for name in spans.name], bool))
+    outermost = int(np.count_nonzero(inside & (parent < 0)))
     updates = named(trace.regions, STEP)
     of_model = union(updates.start, updates.end).at(operators.start[rows]) < 0
     return Operators(
@@ -284,9 +314,12 @@ def _measured(
         work=kernel_work(found),
         ceilings=ceilings,
         launching_s=launching_s,
+        factorised_s=float(
+            work[wide & np.array([bool(_FACTORISING.search(name)) for name in spans.name], bool)].sum() / per_s
+        ),
         other_code_s=other_code_s,
         loop=loop,
-        slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps),
+        slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
         dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 

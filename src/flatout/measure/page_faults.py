@@ -11,7 +11,7 @@ Sample = dict[str, Any]
 
 # Most that a fault of ordinary memory takes: 2.1 us were measured on a virtual machine for 4 KiB, 0.25 to 1 us are
 # usual on others; larger pages take longer to zero. More than that in the kernel is something else.
-_MOST_S_PER_BYTE = 1e-9
+MOST_S_PER_BYTE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PageFaults:
         """
         if self.per_s <= 0 or self.cores <= 0:
             return 0.0
-        each_s = min(self.system_cores / self.per_s, _MOST_S_PER_BYTE * mmap.PAGESIZE)
+        each_s = min(self.system_cores / self.per_s, MOST_S_PER_BYTE * mmap.PAGESIZE)
         return min(max(self.per_s - others_per_s, 0.0) * each_s / self.cores, 1.0)
 
 

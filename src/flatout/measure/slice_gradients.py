@@ -33,16 +33,23 @@ class SliceGradients:
         dimension: along which; None: each is a list of indices.
         slices: of one tensor; of lists of indices, in a step.
         seconds: a step, in kernels, beyond what joining the gradients once takes.
+        calls: part of the operators that user and autograd call, which joining them leaves out.
     """
 
     shape: tuple[int, ...]
     dimension: int | None
     slices: int
     seconds: float
+    calls: float = 0.0
 
 
 def slice_gradients(
-    operators: Spans, inside: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64], steps: float
+    operators: Spans,
+    inside: NDArray[np.bool_],
+    source: NDArray[np.int64],
+    work: NDArray[np.float64],
+    steps: float,
+    outermost: int,
 ) -> SliceGradients | None:
     """What gradients of many slices cost; None: no tensor has as many.
 
@@ -52,6 +59,7 @@ def slice_gradients(
         source: operator that each piece of work belongs to; -1: unknown.
         work: ns in kernels.
         steps: measured.
+        outermost: operators of these steps that no other one calls.
     """
     groups: dict[tuple[tuple[int, ...], int], tuple[int, set[tuple[int, ...]]]] = {}
     for row in np.flatnonzero(inside).tolist():
@@ -62,14 +70,22 @@ def slice_gradients(
             groups[shape, dimension] = (count + 1, places)
     most = max(groups.items(), key=lambda item: item[1][0], default=None)
     if most is None or len(most[1][1]) < _LEAST_SLICES:
-        return _indexed(operators, inside, source, work, steps)
+        return _indexed(operators, inside, source, work, steps, outermost)
     (shape, dimension), (_, places) = most
+    rest = 1.0 - 1.0 / len(places)
     seconds = _kernel_seconds(_within(_ENGINE, operators, inside), source, work) / steps
-    return SliceGradients(shape, dimension, len(places), seconds * (1.0 - 1.0 / len(places)))
+    return SliceGradients(
+        shape, dimension, len(places), seconds * rest, _part(_ENGINE, operators, inside, outermost) * rest
+    )
 
 
 def _indexed(
-    operators: Spans, inside: NDArray[np.bool_], source: NDArray[np.int64], work: NDArray[np.float64], steps: float
+    operators: Spans,
+    inside: NDArray[np.bool_],
+    source: NDArray[np.int64],
+    work: NDArray[np.float64],
+    steps: float,
+    outermost: int,
 ) -> SliceGradients | None:
     """The same of parts that lists of indices name, by the zeros that are made for each."""
     within = _within((_INDEXED,), operators, inside)
@@ -80,8 +96,15 @@ def _indexed(
     most = max(counts, key=counts.__getitem__, default=None)
     if most is None or (parts := round(counts[most] / steps)) < _LEAST_SLICES:
         return None
+    rest = 1.0 - 1.0 / parts
     seconds = _kernel_seconds(within, source, work) / steps
-    return SliceGradients(most, None, parts, seconds * (1.0 - 1.0 / parts))
+    return SliceGradients(most, None, parts, seconds * rest, _part((_INDEXED,), operators, inside, outermost) * rest)
+
+
+def _part(names: tuple[str, ...], operators: Spans, inside: NDArray[np.bool_], outermost: int) -> float:
+    """Nodes of the graph with these names, as a part of all operators that no other one calls."""
+    nodes = sum(operators.name[row].startswith(names) for row in np.flatnonzero(inside).tolist())
+    return min(nodes / max(outermost, 1), 1.0)
 
 
 def _within(names: tuple[str, ...], operators: Spans, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:

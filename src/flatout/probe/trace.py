@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import resource
 from typing import Any
 
 import torch
@@ -28,13 +29,14 @@ _left = 0
 _backwards = 0
 _updates = 0  # optimizer steps that have ended
 _started_ns = _started_nodes = 0
+_started_faults = (0, 0)
 _rated_ns = 0
 
 
 @quietly
 def start():
     """Begin the trace; recording has stopped by now."""
-    global _running, _left, _backwards, _updates, _started_ns, _started_nodes
+    global _running, _left, _backwards, _updates, _started_ns, _started_nodes, _started_faults
     if _running is not None or REC.flags & events.TRACED:
         return
     # Where torch knows the option, it warns the user of what comes without it.
@@ -43,6 +45,7 @@ def start():
     with held_back():
         _running.__enter__()
     _left, _backwards, _updates, _started_ns, _started_nodes = STEPS, 0, 0, now(), _nodes()
+    _started_faults = _faults()
 
 
 def running():
@@ -81,6 +84,12 @@ def _nodes():
     return count() if count is not None else 0
 
 
+def _faults():
+    """Page faults of this process that needed no storage, and its ns in the kernel."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt, int(used.ru_stime * 1e9)
+
+
 def _whole():
     """True if a training step lies between two updates of the trace; several optimizers may step in one."""
     by_batches = 8 * REC.iterations >= REC.backwards > 0
@@ -108,6 +117,9 @@ def backward_ended():
 def _finish():
     global _running, _rated_ns
     profiler, _running = _running, None
+    # The profiler's own memory may have tensors' pages go back to the kernel.
+    faults, system_ns = (end - start for start, end in zip(_started_faults, _faults()))
+    passed_ns = now() - _started_ns
     _reference(traced)
     # Only the file is read: objects for all events would take most of the time.
     inner: Any = profiler.profiler
@@ -116,7 +128,7 @@ def _finish():
     with held_back():
         profiler.__exit__(None, None, None)
     profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
-    found = {"reference": _reference(measure)}
+    found = {"reference": _reference(measure), "trace_faults": [faults, system_ns, passed_ns]}
     if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
         begun_ns = now()
         found["ceilings"] = _reference(device_rates.measure, profiler)

@@ -94,6 +94,7 @@ PROCESS = record(
         "repeated_work": REPEATED_WORK,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,
+        "trace_faults": row(_COUNT, _COUNT, _COUNT),
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,
         "live": record({"passes": flag, "failed": text, "gained": items(_SMALL, 64), "refused": table(text)}),

@@ -119,10 +119,11 @@ def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
         return None
     return Proposal(
         title="collect Python's garbage seldom",
-        change=removed(context, 0.9 * part),
+        change=removed(context, 0.98 * part),
+        least=removed(context, 0.7 * part),
         how="gc.freeze() before the loop; no gc.collect() in each step; gc.set_threshold(50_000, 20, 20)",
         settings={"collect_seldom": True},
-        basis="measured time in the collector, in steps after the window; a tenth of it is assumed to stay",
+        basis="measured time in the collector, in steps after the window; a fiftieth of it is assumed to stay",
         memory_bytes=None,
     )
 

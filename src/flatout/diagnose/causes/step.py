@@ -16,6 +16,7 @@ from flatout.units import counted, duration, factor, of_cores, percent
 _LARGE_OVERHEAD = 0.25
 # Of another thread of the process: less does not keep a core from an intra-op thread.
 _BUSY_CORES = 0.25
+_FACTORISED = 0.1  # of the time in 64-bit floats
 
 
 def _waits_for_lock(context: Context, found: Cause) -> str:
@@ -170,6 +171,11 @@ def wide_dtype(context: Context) -> Found | Lacks | None:
     kernels_s, wide_s = operators.kernels_s, operators.wide_s
     if wide_s <= 0:
         return None
+    if operators.factorised_s >= _FACTORISED * wide_s:
+        return Lacks(
+            f"{percent(operators.factorised_s / wide_s)} of the time in 64-bit floats goes to factorising matrices or "
+            "solving with them: whether 32 bits are precise enough is not known"
+        )
     # Other overhead does not depend on the type.
     saved_s = operators.in_kernels_s(operators.saved_by_float32_s) + operators.saved_overhead_s
     share = context.fitted.recovered(shorter_step(saved_s))

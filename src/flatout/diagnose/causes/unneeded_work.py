@@ -229,11 +229,6 @@ def _traced(context: Context) -> Operators | Lacks:
     return Lacks(operators) if isinstance(operators, str) else operators
 
 
-def _share(context: Context, operators: Operators, seconds: float) -> float:
-    """Share of the time that a part of the time in kernels takes, 0..1."""
-    return context.model.recovered(shorter_step(operators.in_kernels_s(seconds)))
-
-
 def _moves_whole_tables(context: Context, found: Cause) -> str:
     return (
         f"Gradients of whole embedding tables take {percent(found.share)} of the time; batches take few of their rows."
@@ -253,7 +248,8 @@ def dense_gradients(context: Context) -> Found | Lacks | None:
     if isinstance(operators, Lacks):
         return operators
     dense = operators.dense
-    if dense is None or (share := _share(context, operators, dense.seconds)) < NOISE_SHARE:
+    share = context.model.recovered(shorter_step(operators.of_tables_s))
+    if dense is None or share < NOISE_SHARE:
         return None
     tables = " and ".join(f"{rows:,} x {columns:,}" for rows, columns in dense.tables[:2])
     return Found(
@@ -274,8 +270,9 @@ def dense_gradients(context: Context) -> Found | Lacks | None:
 
 @cause(
     "training",
-    # Large fills by several threads wait for each other and for memory.
-    hides=("too_many_threads", "too_few_threads"),
+    # Large fills by several threads wait for each other and for memory; each slice's gradient is several operators.
+    hides=("overhead_bound", "too_many_threads", "too_few_threads"),
+    hides_from=DOMINANT_SHARE,
     sentence=_fills_zeros,
 )
 def slice_gradients(context: Context) -> Found | Lacks | None:
@@ -284,7 +281,8 @@ def slice_gradients(context: Context) -> Found | Lacks | None:
     if isinstance(operators, Lacks):
         return operators
     slices = operators.slices
-    if slices is None or (share := _share(context, operators, slices.seconds)) < NOISE_SHARE:
+    share = context.model.recovered(shorter_step(operators.of_slices_s))
+    if slices is None or share < NOISE_SHARE:
         return None
     shape = "x".join(map(str, slices.shape))
     listed = slices.dimension is None
