@@ -29,12 +29,13 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
     monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
     monkeypatch.setattr(repeated_work.REC, "training_thread", threading.get_ident())
 
-    def look(step: Callable[[], Any]) -> dict[str, Any]:
-        """The operators that ran again in a step, with their calls."""
+    def look(step: Callable[[], Any], steps: int = 1) -> dict[str, Any]:
+        """The operators that ran again in the last of these steps, with their calls."""
         mode = RepeatedWork()
-        mode.begin()
-        step()
-        mode.end(True)
+        for _ in range(steps):
+            mode.begin()
+            step()
+            mode.end(True)
         found = saved.pop("repeated_work")
         found["again"] = {row[4]: row[6] for row in found["lines"]}
         return dict(found)
@@ -109,6 +110,39 @@ def test_a_model_that_is_called_again_for_a_metric(looked_at: Callable[..., dict
     assert 0 < found["again_ns"] < found["ns"] and found["behind_ns"] == 0
     file, line, function, reason, *_ = found["lines"][0]
     assert file == __file__ and line == step.__code__.co_firstlineno + 4 and (function, reason) == ("step", "")
+
+
+EDGES = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+
+
+def normalised() -> torch.Tensor:
+    matrix = torch.sparse_coo_tensor(EDGES, torch.ones(4), (8, 8)).coalesce()
+    degree = torch.zeros(8).index_add_(0, matrix.indices()[0], matrix.values())
+    return torch.sparse_coo_tensor(matrix.indices(), degree.rsqrt()[matrix.indices()[0]], (8, 8))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_a_sparse_matrix_that_each_layer_makes_anew(looked_at: Callable[..., dict[str, Any]]) -> None:
+    found = looked_at(lambda: [torch.sparse.mm(normalised(), torch.randn(8, 8)) for _ in range(3)])
+    assert found["again"]["_coalesce"] == found["again"]["rsqrt"] == 2 and "_sparse_mm" not in found["again"]
+
+
+def test_what_does_not_change_from_step_to_step_counts_as_a_whole(looked_at: Callable[..., dict[str, Any]]) -> None:
+    layer = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def step() -> None:
+        table = torch.linalg.eigvalsh(WEIGHT)  # of what never changes
+        state = torch.zeros(8, 8)
+        state += layer(torch.randn(8, 8) * table)
+        optimizer.zero_grad()
+        (layer(WEIGHT) + state).sum().backward()
+        optimizer.step()
+
+    assert not looked_at(step)["again"]
+    second = looked_at(step, 2)["again"]
+    assert any("eigh" in name for name in second)
+    assert not {"addmm", "mul", "zeros", "add_", "fill_"} & set(second)
 
 
 def test_a_parametrized_weight_and_what_caches_it(looked_at: Callable[..., dict[str, Any]]) -> None:

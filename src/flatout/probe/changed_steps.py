@@ -147,7 +147,7 @@ class ChangedSteps:
         started_ns, self.started_ns = self.started_ns, 0
         if self.repeated is not None and started_ns:
             self.repeated.end(self.computed)
-            if self.computed:
+            if self.computed and (self.repeated.over or not self.repeated.left):
                 self.repeated = None
                 self._go_on(end)
             return

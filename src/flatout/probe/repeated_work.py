@@ -1,4 +1,7 @@
-"""Work that a step does twice: operators with the same inputs as an earlier one, and their backward passes."""
+"""Work that is done twice: operators with the same inputs as an earlier one, and their backward passes.
+
+Two steps are looked at, one after the other: what each of them computes of what does not change counts as a whole.
+"""
 
 import os
 import sys
@@ -11,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .recorder import REC, report_fault
 from .sites import is_user_file
-from .value_numbers import ValueNumbers, is_view
+from .value_numbers import ValueNumbers, holds_tensor, is_view
 
 LONGEST_NS = 2_000_000_000  # in one step; what comes later is only run
+_STEPS = 2
 MOST_OPERATORS = 50_000
 MOST_LINES = 8
 # Files of torch's that call operators: why, and whether on purpose, to save memory.
@@ -45,11 +49,16 @@ class _Call(NamedTuple):
 
 
 class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
-    """Watches the operators of this thread between ``begin`` and ``end``."""
+    """Watches the operators of this thread between ``begin`` and ``end``.
+
+    Attributes:
+        over: nothing more is looked at.
+        left: steps that are still to be looked at.
+    """
 
     def __init__(self):
         super().__init__()
-        self.over = False
+        self.over, self.left = False, _STEPS
         self._watching = False  # otherwise it only runs what is called
         self._values: Any = ValueNumbers()
         self._calls: Any = []
@@ -79,11 +88,16 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = False
         cut = self.over  # it was too long to be seen as a whole
         leave()
-        calls, self._calls, self._values = self._calls, [], ValueNumbers()
+        calls, self._calls = self._calls, []
         if whole:
             if self._device:
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
+            self.left = 0 if cut else self.left - 1
+        if whole and self.left:
+            self._values.next_step()
+        else:
+            self._values = ValueNumbers()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note whether it ran with the same inputs before."""
@@ -114,7 +128,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
 
     def _note(self, func, key, args, result, began):
         ended, view = self._clock(), is_view(func)
-        again = self._values.made(key, args, result, view)
+        again = self._values.made(key, args, result, view, func._schema.is_mutable)
+        if again and self.left < _STEPS and not holds_tensor(args):
+            again = False  # what an operator makes of nothing, such as zeros, may be changed in each step
         made = None
         if _sequence is not None and threading.get_ident() == REC.training_thread:  # each thread counts its own nodes
             before, self._made = self._made, _sequence()

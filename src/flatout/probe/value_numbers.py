@@ -4,6 +4,7 @@ As compilers find common expressions. A chain that is computed again is so found
 is a new one. What draws random numbers makes a new value each time, and so does whatever comes from elsewhere.
 """
 
+import weakref
 import zlib
 from typing import Any
 
@@ -17,7 +18,12 @@ class ValueNumbers:
         self._results: Any = {}  # operator and numbers of its inputs -> number of its result
         self._values: Any = {}  # a tensor's memory, form and version -> number of its value
         self._held: Any = []  # tensors that no operator has made: nothing else may get their memory
+        self._leaves: Any = {}  # numbers of these
         self._count = 0
+
+    def next_step(self):
+        """Forget what operators have made, whose memory others get; what goes into them may be there again."""
+        self._values = dict(self._leaves)
 
     def key(self, func, args, kwargs):
         """What an operator computes; None: something new each time."""
@@ -30,7 +36,7 @@ class ValueNumbers:
             return None
         return key
 
-    def made(self, key, args, result, view):
+    def made(self, key, args, result, view, mutable=False):
         """Number what an operator has made; returns whether it is known from before.
 
         Args:
@@ -38,6 +44,7 @@ class ValueNumbers:
             args: its inputs.
             result: a tensor, or several.
             view: it shows an input in another form.
+            mutable: it writes to its inputs, whose versions torch counts on afterwards.
         """
         number = self._results.get(key) if key is not None else None
         again = number is not None
@@ -50,7 +57,7 @@ class ValueNumbers:
         for place, tensor in enumerate(_tensors(result)):
             where = _where(tensor)
             if where not in same:
-                self._values[where] = (number, place)
+                self._values[_later(where) if mutable else where] = (number, place)
         return again
 
     def _told(self, value):
@@ -66,7 +73,7 @@ class ValueNumbers:
             where = where, _checksum(tensor)
         number = self._values.get(where)
         if number is None:
-            number = self._values[where] = self._new()
+            number = self._values[where] = self._leaves[where] = self._new()
             self._held.append(tensor)
         return number
 
@@ -81,6 +88,13 @@ def is_view(func):
     return not schema.is_mutable and any(one.alias_info is not None for one in schema.returns)
 
 
+def holds_tensor(value):
+    """True for a tensor, and for lists with one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(holds_tensor, value))
+    return isinstance(value, torch.Tensor)
+
+
 def _where(tensor):
     """A tensor's memory, form and version: a tensor with the same has the same value."""
     try:
@@ -91,7 +105,28 @@ def _where(tensor):
         NotImplementedError,
         RuntimeError,
     ):  # a sparse or nested tensor has no such memory, one of inference no version
-        return object()
+        return _Object(tensor) if tensor.layout is not torch.strided and not tensor.is_inference() else object()
+
+
+def _later(where):
+    """The same with the next version."""
+    return (*where[:-1], where[-1] + 1) if isinstance(where, tuple) else where
+
+
+class _Object:
+    """A tensor without memory of its own, as long as it lives: equal for the same object with the same version."""
+
+    __slots__ = ("_id", "_tensor", "_version")
+
+    def __init__(self, tensor):
+        self._id, self._tensor, self._version = id(tensor), weakref.ref(tensor), tensor._version
+
+    def __eq__(self, other):
+        same = type(other) is _Object and (self._id, self._version) == (other._id, other._version)
+        return same and self._tensor() is not None and self._tensor() is other._tensor()
+
+    def __hash__(self):
+        return self._id
 
 
 def _is_borrowed(tensor):
@@ -106,9 +141,10 @@ def _is_borrowed(tensor):
 
 
 def _checksum(tensor):
-    if not tensor.is_contiguous() or tensor.dtype == torch.bfloat16 or tensor.requires_grad:
+    if tensor.dtype == torch.bfloat16 or tensor.requires_grad:
         return object()  # nothing is like it
-    return zlib.crc32(memoryview(tensor.numpy()).cast("B")) if tensor.numel() else 0
+    array = tensor.numpy()
+    return zlib.crc32(memoryview(array).cast("B") if tensor.is_contiguous() else array.tobytes()) if array.size else 0
 
 
 def _tensors(result):
