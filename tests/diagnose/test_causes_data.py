@@ -193,7 +193,7 @@ def test_a_query_that_goes_through_its_whole_table_wants_an_index() -> None:
     )  # fmt: skip
     context = Context.of(view)
     causes = judge(context)[0]
-    assert (causes[0].id, causes[0].title) == ("read_amplification", "each query goes through its table")
+    assert (causes[0].id, causes[0].title) == ("cpu_read", "each query goes through its table")
     remedies = [remedy for remedy in propose(context, causes)[0] if remedy.cause == causes[0].id]
     assert remedies[0].id == "cheaper_reads" and remedies[0].how.startswith("CREATE INDEX")
     assert "chunked_reading" not in {remedy.id for remedy in remedies}

@@ -185,6 +185,11 @@ def read_ratio(run: MeasuredRun, loader: LoaderStats) -> float | None:
     return read / kept if kept else 0.0
 
 
+def scans_tables(run: MeasuredRun, loader: LoaderStats) -> bool:
+    """True if a database is searched, and reads far more than a sample keeps: it has no index for that."""
+    return loader.functions.searches_database and (read_ratio(run, loader) or 0.0) >= AMPLIFIED
+
+
 def stored_bytes(loader: LoaderStats) -> float | None:
     """Bytes of one sample's values in the type that its arrays were read in; None: no volume was read whole."""
     arrays, kept = loader.storage.arrays, sample_values(loader.delivery)

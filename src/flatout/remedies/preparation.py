@@ -10,7 +10,6 @@ from flatout.measure.array_reads import patch_shape
 from flatout.measure.loader_stats import LoaderStats, TransformCost
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
-    AMPLIFIED,
     DECODE_GROUPS,
     LOOKUP_GROUPS,
     READ_GROUPS,
@@ -18,9 +17,9 @@ from flatout.predict.fetch_changes import (
     TEXT_PACKAGES,
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
-    read_ratio,
     reads_again,
     samples_there_are,
+    scans_tables,
     shrinking_share,
     unpacked_ratio,
     without_groups,
@@ -315,16 +314,14 @@ def tokenise_once(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("read_amplification", "cpu_read"), IDENTICAL, risk="medium")
+@remedy(("cpu_read",), IDENTICAL, risk="medium")
 def cheaper_reads(context: Context, cause: Cause) -> Proposal | None:
     """Read a batch at a time, with an index where a database is searched."""
     loader = context.run.loading
     if loader is None or cut_from_volumes(loader) or loader.functions.packages.get("read") in _IN_CHUNKS:
         return None
     searches = loader.functions.searches_database
-    if cause.id == "read_amplification" and not loader.functions.mostly_searches:
-        return None
-    scans = searches and (read_ratio(context.run, loader) or 0.0) >= AMPLIFIED
+    scans = scans_tables(context.run, loader)
     return Proposal(
         title="read a whole batch at once" + (", with an index on the column that is searched" if searches else ""),
         change=without_groups(loader, READ_GROUPS, _BY_INDEX if scans else 0.5),

@@ -19,6 +19,7 @@ from flatout.predict.fetch_changes import (
     cpu_share,
     files_thrown_away,
     helped,
+    scans_tables,
     shrinking_share,
     without_groups,
 )
@@ -75,7 +76,9 @@ def cpu_tokenise(context: Context) -> Found | Lacks | None:
 )
 def cpu_read(context: Context) -> Found | Lacks | None:
     """Reading computes: a database searches, a file format in Python is parsed, bytes are copied out of memory."""
-    return _preparation(context, READ_GROUPS, "reading uses up the time of the fetching cores")
+    scans = context.loader.functions.mostly_searches and scans_tables(context.run, context.loader)
+    title = "each query goes through its table" if scans else "reading uses up the time of the fetching cores"
+    return _preparation(context, READ_GROUPS, title)
 
 
 @cause(

@@ -54,6 +54,8 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     # Packed volumes may be small files.
     if ratio < AMPLIFIED or (unpacked is None and (read or 0.0) < _LARGE_BYTES / 4):
         return None
+    if unpacked is None and loader.functions.mostly_searches:
+        return None  # a database that goes through a table computes: cpu_read says so
     needless = 1.0 - 1.0 / ratio
     reading = storage_share(loader)
     share = model.recovered(reading_less(loader, needless))
@@ -62,9 +64,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     if unpacked is not None:
         title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
     else:
-        searched = loader.functions.mostly_searches
-        title = "each query goes through its table" if searched else "far more is read than the samples keep"
-        amount = _read(read or 0.0, used or 0.0, ratio)
+        title, amount = "far more is read than the samples keep", _read(read or 0.0, used or 0.0, ratio)
     return Found(
         title=title,
         share=share,
