@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -143,6 +144,57 @@ def test_what_does_not_change_from_step_to_step_counts_as_a_whole(looked_at: Cal
     second = looked_at(step, 2)["again"]
     assert any("eigh" in name for name in second)
     assert not {"addmm", "mul", "zeros", "add_", "fill_"} & set(second)
+
+
+def changed_as_data() -> Callable[[], Any]:
+    weight = nn.Parameter(torch.rand(8, 8))
+    nn.init.normal_(weight)  # which counts as a version, and what follows does not
+
+    def step() -> None:
+        torch.mm(WEIGHT, weight.detach())
+        weight.data.mul_(0.9)
+
+    return step
+
+
+def changed_behind_torch() -> Callable[[], Any]:
+    table = torch.rand(8, 8)
+
+    def step() -> None:
+        torch.mm(WEIGHT, table)
+        ctypes.memset(table.data_ptr(), 7, 16)
+
+    return step
+
+
+def averaged() -> Callable[[], Any]:
+    student, teacher = nn.Linear(8, 8), nn.Linear(8, 8).requires_grad_(False)
+
+    def step() -> None:
+        teacher(WEIGHT)
+        for mine, theirs in zip(teacher.parameters(), student.parameters(), strict=True):
+            mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+
+    return step
+
+
+@pytest.mark.parametrize("make", [changed_as_data, changed_behind_torch, averaged])
+def test_what_changes_without_a_new_version_is_another_value(
+    looked_at: Callable[..., dict[str, Any]], make: Callable[[], Callable[[], Any]]
+) -> None:
+    assert not looked_at(make(), 2)["again"]
+
+
+def test_a_change_through_data_counts_within_a_step(looked_at: Callable[..., dict[str, Any]]) -> None:
+    weight = nn.Parameter(torch.rand(8, 8))
+    nn.init.normal_(weight)
+
+    def step() -> None:
+        for _ in range(3):
+            torch.mm(WEIGHT, weight.detach())
+            weight.data.mul_(0.9)
+
+    assert not {"mm", "mul_"} & set(looked_at(step)["again"])
 
 
 def test_a_parametrized_weight_and_what_caches_it(looked_at: Callable[..., dict[str, Any]]) -> None:

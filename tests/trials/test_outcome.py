@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,16 @@ from flatout.trials.outcome import (
     classify,
 )
 from tests.trials.made_runs import speed
+
+
+def test_what_is_for_validations_needs_none_in_a_short_run_beside_other_settings() -> None:
+    wanted = {"persistent_workers": True, "validation_workers_kept": True}
+    run = Execution(stop="steps", wall_s=3.0, speed=speed(100.0), injected=wanted, applied={"persistent_workers": True})
+    assert classify(run).outcome == OK
+    alone = {"validation_workers_kept": True}
+    assert classify(replace(run, injected=alone, applied={})).outcome == REFUSED
+    refused = replace(run, refused={"validation_workers_kept": "its passes have gradients"})
+    assert classify(refused).detail == "validation_workers_kept: its passes have gradients"
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,17 @@ def test_diff_u_of_a_copy_changes_the_file_itself(project: Path) -> None:
     assert applied(done.stdout, project) == {"train.py": AFTER}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("train.py", "b.py"), ("train.py", "train_b.py"), ("train.py.orig", "train.py")]
+)
+def test_diff_u_of_a_copy_that_is_still_there_changes_the_file_itself(project: Path, old: str, new: str) -> None:
+    (project / old).write_text(BEFORE)
+    (project / new).write_text(AFTER)
+    done = subprocess.run(["diff", "-u", old, new], cwd=project, capture_output=True, check=False)
+    (project / "train.py").write_text(BEFORE)
+    assert applied(done.stdout, project) == {"train.py": AFTER}
+
+
 def test_counts_that_are_wrong_and_a_missing_last_line_end(project: Path) -> None:
     text = (
         b"--- a/train.py\n+++ b/train.py\n@@ -1,9 +1,9 @@\n import torch\n \n-workers = 2\n+workers = 4\n batch = 8\n "

@@ -60,7 +60,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.over, self.left = False, _STEPS
         self._watching = False  # otherwise it only runs what is called
-        self._values: Any = ValueNumbers()
+        self._values: Any = ValueNumbers(compared=True)
         self._calls: Any = []
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
@@ -97,7 +97,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if whole and self.left:
             self._values.next_step()
         else:
-            self._values = ValueNumbers()
+            self._values = ValueNumbers(compared=self.left == _STEPS)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run an operator, and note whether it ran with the same inputs before."""

@@ -1,8 +1,10 @@
 """A few steps under torch.profiler, after the measured window, when flatout asks for them."""
 
+import gzip
 import inspect
 import os
 import resource
+import shutil
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ WHOLE_STEP_WITHIN_NS = 12_000_000_000
 # One whole step is enough, too, of steps with more nodes in the graphs of their backward passes: in a
 # loss of 10,372 nodes each came with 22 events, and at the end the profiler took 36 us for each of these.
 MOST_NODES = 5_000
+MOST_BYTES = 256 << 20  # the same of steps with many operators: 260,000 of them took 0.7 GB, and 3 GB to be written
 MOST_BACKWARDS = 64
 MOST_OF_ALL = 2_000
 
@@ -29,14 +32,14 @@ _left = 0
 _backwards = 0
 _updates = 0  # optimizer steps that have ended
 _started_ns = _started_nodes = 0
-_started_faults = (0, 0)
+_started_faults, _started_bytes = (0, 0), 0
 _rated_ns = 0
 
 
 @quietly
 def start():
     """Begin the trace; recording has stopped by now."""
-    global _running, _left, _backwards, _updates, _started_ns, _started_nodes, _started_faults
+    global _running, _left, _backwards, _updates, _started_ns, _started_nodes, _started_faults, _started_bytes
     if _running is not None or REC.flags & events.TRACED:
         return
     # Where torch knows the option, it warns the user of what comes without it.
@@ -45,7 +48,7 @@ def start():
     with held_back():
         _running.__enter__()
     _left, _backwards, _updates, _started_ns, _started_nodes = STEPS, 0, 0, now(), _nodes()
-    _started_faults = _faults()
+    _started_faults, _started_bytes = _faults(), _resident_bytes()
 
 
 def running():
@@ -74,7 +77,8 @@ def updated():
     if _running is None:
         return
     _updates += 1
-    if _whole() and (now() - _started_ns > LONGEST_NS or _nodes() - _started_nodes > MOST_NODES):
+    long = now() - _started_ns > LONGEST_NS or _nodes() - _started_nodes > MOST_NODES
+    if _whole() and (long or _resident_bytes() - _started_bytes > MOST_BYTES):
         _finish()
 
 
@@ -88,6 +92,15 @@ def _faults():
     """Page faults of this process that needed no storage, and its ns in the kernel."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_minflt, int(used.ru_stime * 1e9)
+
+
+def _resident_bytes():
+    """Memory of this process; 0 where the kernel does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _whole():
@@ -127,7 +140,7 @@ def _finish():
         inner.acc_events = False
     with held_back():
         profiler.__exit__(None, None, None)
-    profiler.export_chrome_trace(os.path.join(REC.run, "trace-%s.json.gz" % REC.id))
+    _export(profiler, os.path.join(REC.run, "trace-%s.json" % REC.id))
     found = {"reference": _reference(measure), "trace_faults": [faults, system_ns, passed_ns]}
     if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
         begun_ns = now()
@@ -136,6 +149,15 @@ def _finish():
     REC.save_process(**found)
     REC.flags |= events.TRACED
     REC.publish()
+
+
+def _export(profiler, path):
+    """Write the trace, packed; torch would unpack it in the folder for temporary files, where it may be left."""
+    profiler.export_chrome_trace(path)
+    with open(path, "rb") as plain, gzip.open(path + ".part", "wb", compresslevel=3) as packed:
+        shutil.copyfileobj(plain, packed, 1 << 20)
+    os.replace(path + ".part", path + ".gz")
+    os.unlink(path)
 
 
 def _reference(part, *arguments):

@@ -10,20 +10,31 @@ from typing import Any
 
 import torch
 
+_MOST_COMPARED = 64 << 20  # bytes of tensors from step to step; what is beyond counts as changed
+
 
 class ValueNumbers:
-    """The values of one step."""
+    """The values of one step, or of several."""
 
-    def __init__(self):
+    def __init__(self, compared=False):
+        """Know nothing yet.
+
+        Args:
+            compared: another step follows: tensors that no operator has made are known by their bytes, too.
+        """
         self._results: Any = {}  # operator and numbers of its inputs -> number of its result
         self._values: Any = {}  # a tensor's memory, form and version -> number of its value
+        self._in_storage: Any = {}  # memory -> what of it has a value
         self._held: Any = []  # tensors that no operator has made: nothing else may get their memory
-        self._leaves: Any = {}  # numbers of these
+        self._room = _MOST_COMPARED if compared else 0
+        self._digests: Any = {}  # of such a tensor -> its number and its digest
+        self._before: Any = {}  # the same of the step before
         self._count = 0
 
     def next_step(self):
         """Forget what operators have made, whose memory others get; what goes into them may be there again."""
-        self._values = dict(self._leaves)
+        self._values, self._in_storage = {}, {}
+        self._before, self._digests, self._room = self._digests, {}, 0
 
     def key(self, func, args, kwargs):
         """What an operator computes; None: something new each time."""
@@ -56,9 +67,24 @@ class ValueNumbers:
         same = {_where(tensor) for tensor in _tensors(args)} if view else ()
         for place, tensor in enumerate(_tensors(result)):
             where = _where(tensor)
+            if mutable:
+                self._forget(where)  # also what shares the memory and not the version, as ``tensor.data`` does
+                self._note(_later(where), (number, place))
             if where not in same:
-                self._values[_later(where) if mutable else where] = (number, place)
+                self._note(where, (number, place))
         return again
+
+    def _note(self, where, number):
+        self._values[where] = number
+        if isinstance(where, tuple):
+            self._in_storage.setdefault(where[:2], set()).add(where)
+
+    def _forget(self, where):
+        if isinstance(where, tuple):
+            for one in self._in_storage.pop(where[:2], ()):
+                self._values.pop(one, None)
+                self._digests.pop(one, None)
+                self._before.pop(one, None)
 
     def _told(self, value):
         if isinstance(value, torch.Tensor):
@@ -70,12 +96,27 @@ class ValueNumbers:
     def _number(self, tensor):
         where = _where(tensor)
         if _is_borrowed(tensor):
-            where = where, _checksum(tensor)
+            where = (*where[:-1], (where[-1], _checksum(tensor))) if isinstance(where, tuple) else object()
         number = self._values.get(where)
         if number is None:
-            number = self._values[where] = self._leaves[where] = self._new()
+            number = self._known_from_before(where, tensor) or self._new()
+            self._note(where, number)
             self._held.append(tensor)
         return number
+
+    def _known_from_before(self, where, tensor):
+        """The number that a tensor had in the step before, if it still holds the same; else None."""
+        if where in self._before:
+            number, digest = self._before[where]
+            return number if _digest(tensor) == digest else None
+        plain = isinstance(where, tuple) and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        size = tensor.numel() * tensor.element_size() if plain else 0
+        if 0 < size <= self._room:
+            self._room -= size
+            number = self._new()
+            self._digests[where] = number, _digest(tensor)
+            return number
+        return None
 
     def _new(self):
         self._count += 1
@@ -138,6 +179,18 @@ def _is_borrowed(tensor):
     storage: Any = tensor.untyped_storage()
     resizable = getattr(storage, "resizable", None)
     return resizable is not None and not resizable() and not storage.is_shared()
+
+
+def _digest(tensor):
+    """Of a tensor's bytes: the version does not count what is written through ``tensor.data``, or by other code."""
+    try:
+        values = tensor.detach().contiguous().view(-1).view(torch.uint8)
+        rest = values[values.numel() // 4 * 4 :].tolist()
+        words = values[: values.numel() // 4 * 4].view(torch.int32)
+    except RuntimeError:  # no plain memory, such as that of quantized values, or a view that begins at an odd byte
+        return object()  # nothing is like it
+    places = torch.arange(1, words.numel() + 1, dtype=torch.int64, device=words.device)
+    return words.sum(dtype=torch.int64).item(), (words * places).sum().item(), tuple(rest)
 
 
 def _checksum(tensor):

@@ -157,7 +157,7 @@ def trim(run: Path) -> list[str]:
         Problems with files, as sentences.
     """
     problems: list[str] = []
-    for path in (run / "processes").glob("*.tmp"):
+    for path in (*(run / "processes").glob("*.tmp"), *run.glob("trace-*.json"), *run.glob("trace-*.part")):
         path.unlink(missing_ok=True)
     for path in (run / "processes").glob("*.events"):
         if _writes_on(path):

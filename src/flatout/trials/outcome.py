@@ -15,6 +15,7 @@ TOO_SHORT = "too_short"  # it trained, but for fewer steps than a comparison nee
 _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
 )
+_FOR_VALIDATIONS = "validation_workers_kept"
 _KILLED = 137  # 128 + SIGKILL: in a trial only the kernel's OOM killer sends that
 
 
@@ -109,6 +110,9 @@ def _outcome(execution: Execution) -> tuple[str, str]:
 def _not_in_effect(execution: Execution) -> str:
     """The settings that did not take effect, with reasons; empty if all did."""
     missing = [name for name in execution.injected if name not in execution.applied]
+    # What is for validations beside other settings is not taken in a run that is too short for two of them.
+    if len(execution.injected) > 1:
+        missing = [name for name in missing if name != _FOR_VALIDATIONS or name in execution.refused]
     if missing:
         default = "nothing in this training takes it"
         return "; ".join(f"{name}: {execution.refused.get(name, default)}" for name in missing)
