@@ -31,7 +31,7 @@ OUTCOMES = {
 
 def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Export] | None = None) -> list[str]:
     """For a terminal."""
-    text = [*_wrapped(verdict(fixed), 0), ""]
+    text = [*_wrapped(f"{verdict(fixed)} {fixed.crowded}", 0), ""]
     text += _proof(fixed) if fixed.proof else [f"  {'before':10}{fixed.before:12,.1f} {fixed.unit}"]
     if fixed.tried:
         text += ["", "Tried one at a time, each on top of the remedies kept before it", ""]
@@ -53,7 +53,7 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
         for how in {trial.remedy: trial.how for trial in fixed.kept}.values():  # the last value of each remedy
             text += _wrapped(how, 2)
     text += _plans(fixed, plans or {})
-    notes = " ".join((fixed.ended, fixed.crowded, fixed.isolation, _took(fixed)))
+    notes = " ".join((fixed.ended, fixed.isolation, _took(fixed)))
     return [one_line(line) for line in (*text, "", *_wrapped(notes, 0))]
 
 

@@ -47,7 +47,7 @@ _WORDS = {
 def lines(tried: TryResult) -> list[str]:
     """For a terminal."""
     best = tried.best
-    text = [*_wrapped(verdict(best, several=len(tried.candidates) > 1)), ""]
+    text = [*_wrapped(f"{verdict(best, several=len(tried.candidates) > 1)} {tried.crowded}"), ""]
     if len(tried.candidates) > 1:
         text += [*_ranking(tried), ""]
     text += _detail(tried, best)
@@ -135,8 +135,7 @@ def _notes(tried: TryResult) -> str:
     out = " The files have the change already: A ran with it taken out." if tried.taken_out else ""
     pairs = tried.best.ratio.pairs if tried.best.ratio else 0
     shown = f" The factor is of {pairs} pairs; the columns show the pair nearest to it." if pairs > 1 else ""
-    others = f" {tried.crowded}" if tried.crowded else ""
-    return f"{tried.ended}{others}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
+    return f"{tried.ended}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
 
 
 def _wrapped(text: str, indent: int = 0) -> list[str]:
