@@ -6,12 +6,12 @@ from pathlib import PurePath
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
-from flatout.measure.thresholds import DOMINANT_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import without_repeated_work
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
+_LARGE_PART = 0.35  # of another cause's share
 _LEAST = 0.05  # of the time: constants that are made again take a little in many trainings
 
 
@@ -22,9 +22,9 @@ def _computes_again(context: Context, found: Cause) -> str:
 
 @cause(
     "training",
-    # What is computed again is many operators, or few samples' worth of them.
+    # What is computed again is many operators, or costs the same whatever the batch, such as a whole graph's features.
     hides=("overhead_bound", "small_batch"),
-    hides_from=DOMINANT_SHARE,
+    hides_from=_LARGE_PART,
     sentence=_computes_again,
 )
 def repeated_work(context: Context) -> Found | Lacks | None:
