@@ -185,6 +185,18 @@ def test_what_changes_without_a_new_version_is_another_value(
     assert not looked_at(make(), 2)["again"]
 
 
+def test_a_change_by_an_operator_on_lists_counts_within_a_step(looked_at: Callable[..., dict[str, Any]]) -> None:
+    weights = [nn.Parameter(torch.rand(8, 8)) for _ in range(2)]
+
+    def step() -> None:
+        for _ in range(3):
+            torch.mm(WEIGHT, weights[0].data)
+            with torch.no_grad():
+                torch._foreach_mul_(weights, 0.9)
+
+    assert "mm" not in looked_at(step)["again"]
+
+
 def test_a_change_through_data_counts_within_a_step(looked_at: Callable[..., dict[str, Any]]) -> None:
     weight = nn.Parameter(torch.rand(8, 8))
     nn.init.normal_(weight)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .recorder import REC, report_fault
 from .sites import is_user_file
-from .value_numbers import ValueNumbers, holds_tensor, is_view
+from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 
 LONGEST_NS = 2_000_000_000  # in one step; what comes later is only run
 _STEPS = 2
@@ -108,7 +108,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         began = self._quietly(self._clock)
         result = func(*args, **kwargs)
         if self._watching and not self.over:
-            self._quietly(self._note, func, key, args, result, began)
+            self._quietly(self._note, func, key, args, kwargs, result, began)
         return result
 
     def _quietly(self, function, *arguments):
@@ -126,9 +126,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         event.record()
         return event
 
-    def _note(self, func, key, args, result, began):
+    def _note(self, func, key, args, kwargs, result, began):
         ended, view = self._clock(), is_view(func)
-        again = self._values.made(key, args, result, view, func._schema.is_mutable)
+        again = self._values.made(key, args, result, view, written(func, args, kwargs))
         if again and self.left < _STEPS and not holds_tensor(args):
             again = False  # what an operator makes of nothing, such as zeros, may be changed in each step
         made = None

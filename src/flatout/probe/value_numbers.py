@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+_AT_ONCE = 1 << 20  # words whose digest is computed, which takes 16 bytes for each
 _MOST_COMPARED = 64 << 20  # bytes of tensors from step to step; what is beyond counts as changed
 
 
@@ -47,7 +48,7 @@ class ValueNumbers:
             return None
         return key
 
-    def made(self, key, args, result, view, mutable=False):
+    def made(self, key, args, result, view, changed=()):
         """Number what an operator has made; returns whether it is known from before.
 
         Args:
@@ -55,7 +56,7 @@ class ValueNumbers:
             args: its inputs.
             result: a tensor, or several.
             view: it shows an input in another form.
-            mutable: it writes to its inputs, whose versions torch counts on afterwards.
+            changed: inputs that it has written to, whose versions torch counts on afterwards.
         """
         number = self._results.get(key) if key is not None else None
         again = number is not None
@@ -65,10 +66,11 @@ class ValueNumbers:
                 self._results[key] = number
         # What is detached lies where it lay, and keeps its number.
         same = {_where(tensor) for tensor in _tensors(args)} if view else ()
+        for tensor in changed:
+            self._forget(_where(tensor))  # also what shares the memory and not the version, as ``tensor.data`` does
         for place, tensor in enumerate(_tensors(result)):
             where = _where(tensor)
-            if mutable:
-                self._forget(where)  # also what shares the memory and not the version, as ``tensor.data`` does
+            if changed:
                 self._note(_later(where), (number, place))
             if where not in same:
                 self._note(where, (number, place))
@@ -131,9 +133,18 @@ def is_view(func):
 
 def holds_tensor(value):
     """True for a tensor, and for lists with one."""
-    if isinstance(value, (list, tuple)):
-        return any(map(holds_tensor, value))
-    return isinstance(value, torch.Tensor)
+    return bool(_flat(value))
+
+
+def written(func, args, kwargs):
+    """The inputs that an operator writes to."""
+    if not func._schema.is_mutable:
+        return []
+    found: Any = []
+    for place, one in enumerate(func._schema.arguments):
+        if one.alias_info is not None and one.alias_info.is_write:
+            found += _flat(args[place] if place < len(args) else kwargs.get(one.name))
+    return found
 
 
 def _where(tensor):
@@ -189,8 +200,11 @@ def _digest(tensor):
         words = values[: values.numel() // 4 * 4].view(torch.int32)
     except RuntimeError:  # no plain memory, such as that of quantized values, or a view that begins at an odd byte
         return object()  # nothing is like it
-    places = torch.arange(1, words.numel() + 1, dtype=torch.int64, device=words.device)
-    return words.sum(dtype=torch.int64).item(), (words * places).sum().item(), tuple(rest)
+    places = torch.arange(1, min(words.numel(), _AT_ONCE) + 1, dtype=torch.int64, device=words.device)
+    sums: Any = []
+    for part in words.split(_AT_ONCE):
+        sums += [part.sum(dtype=torch.int64), (part * places[: part.numel()]).sum()]
+    return tuple(torch.stack(sums).tolist()), tuple(rest)
 
 
 def _checksum(tensor):
@@ -198,6 +212,13 @@ def _checksum(tensor):
         return object()  # nothing is like it
     array = tensor.numpy()
     return zlib.crc32(memoryview(array).cast("B") if tensor.is_contiguous() else array.tobytes()) if array.size else 0
+
+
+def _flat(value):
+    """The tensors in a value, also those in lists."""
+    if isinstance(value, (list, tuple)):
+        return [tensor for one in value for tensor in _flat(one)]
+    return [value] if isinstance(value, torch.Tensor) else []
 
 
 def _tensors(result):
