@@ -67,8 +67,8 @@ def without_added_faults(
     spent = np.bincount(place, work)
     made, least = np.zeros(len(rows)), np.zeros(len(rows))
     for number, row in enumerate(rows.tolist()):
-        known = costs[row]
-        if known is None or known.result is None or (names[row].endswith("_") and names[row] not in _FILLS):
+        known, name = costs[int(row)], names[int(row)]
+        if known is None or known.result is None or (name.endswith("_") and name not in _FILLS):
             continue
         made[number] = known.result.bytes
         least[number] = 1e9 * known.bytes / ceilings.bytes_per_s(known.bytes)
