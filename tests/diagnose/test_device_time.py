@@ -4,7 +4,7 @@ from flatout.measure.device_time import device_busy
 from flatout.measure.ledger import ledger_of
 from flatout.probe import events as kinds
 from flatout.record import load_run
-from tests.diagnose.test_ledger import check_sums, seconds
+from tests.diagnose.ledger_runs import check_sums, seconds
 from tests.record.synthetic import RUN_START_NS, RunBuilder
 
 

@@ -17,7 +17,7 @@ from flatout.probe import events as kinds
 from flatout.record import load_run
 from flatout.remedies import propose
 from flatout.results import Remedy
-from tests.diagnose.test_ledger import check_sums
+from tests.diagnose.ledger_runs import check_sums
 from tests.record.synthetic import RUN_START_NS, ProcessBuilder, RunBuilder, ns
 
 PYTHON = "/usr/lib/python3.11"

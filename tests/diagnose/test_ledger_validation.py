@@ -4,7 +4,7 @@ from flatout.measure.ledger import ledger_of
 from flatout.measure.training import find_training
 from flatout.probe import events as kinds
 from flatout.record import load_run
-from tests.diagnose.test_ledger import check_sums
+from tests.diagnose.ledger_runs import check_sums
 from tests.record.synthetic import RunBuilder
 
 

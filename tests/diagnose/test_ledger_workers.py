@@ -10,7 +10,7 @@ from flatout.measure.training import find_training
 from flatout.predict.context import Context
 from flatout.probe import events as kinds
 from flatout.record import load_run
-from tests.diagnose.test_ledger import check_sums
+from tests.diagnose.ledger_runs import check_sums
 from tests.record.synthetic import RunBuilder
 
 

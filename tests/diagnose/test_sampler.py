@@ -18,7 +18,7 @@ from flatout.probe import events as kinds
 from flatout.record import load_run
 from flatout.remedies import propose
 from flatout.results import Cause
-from tests.diagnose.test_ledger import check_sums
+from tests.diagnose.ledger_runs import check_sums
 from tests.diagnose.views import COMPUTE, healthy, make_view, starved
 from tests.record.synthetic import RunBuilder
 

@@ -18,7 +18,7 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from flatout.probe import repeated_work  # noqa: E402
+from flatout.probe import repeated_work, value_numbers  # noqa: E402
 from flatout.probe.repeated_work import RepeatedWork  # noqa: E402
 
 WEIGHT = torch.rand(8, 8)
@@ -195,6 +195,18 @@ def test_a_change_by_an_operator_on_lists_counts_within_a_step(looked_at: Callab
                 torch._foreach_mul_(weights, 0.9)
 
     assert "mm" not in looked_at(step)["again"]
+
+
+def test_digests_are_of_all_bytes() -> None:
+    values = torch.arange(12, dtype=torch.uint8)
+    assert value_numbers._digest(values) == value_numbers._digest(values.clone())
+    for place in (0, 5, 11):
+        changed = values.clone()
+        changed[place] += 1
+        assert value_numbers._digest(values) != value_numbers._digest(changed)
+    assert value_numbers._digest(values[[1, 0, *range(2, 12)]]) != value_numbers._digest(values)
+    odd = values[1:]  # words cannot begin there
+    assert value_numbers._digest(odd) != value_numbers._digest(odd)
 
 
 def test_a_change_through_data_counts_within_a_step(looked_at: Callable[..., dict[str, Any]]) -> None:

@@ -21,6 +21,7 @@ _OF = "autograd::engine::evaluate_function: "
 _ENGINE = tuple(f"{_OF}{name}Backward" for name in ("Select", "Slice"))
 _INDEXED = f"{_OF}IndexBackward"
 _ZEROS = "aten::new_zeros"  # in the backward pass of an index: like the whole
+_Sliced = tuple[tuple[int, ...], int | None, int]  # shape of the whole, dimension, slices
 _LEAST_SLICES = 8  # of one tensor; a gate or a half of it is taken apart for little
 
 
@@ -61,6 +62,19 @@ def slice_gradients(
         steps: measured.
         outermost: operators of these steps that no other one calls.
     """
+    names, found = _ENGINE, _by_place(operators, inside)
+    if found is None:
+        names, found = (_INDEXED,), _by_lists(operators, inside, steps)
+    if found is None:
+        return None
+    shape, dimension, slices = found
+    rest = 1.0 - 1.0 / slices
+    seconds = rest * _kernel_seconds(_within(names, operators, inside), source, work) / steps
+    return SliceGradients(shape, dimension, slices, seconds, rest * _part(names, operators, inside, outermost))
+
+
+def _by_place(operators: Spans, inside: NDArray[np.bool_]) -> _Sliced | None:
+    """The tensor that most slices are taken from by an index or a range."""
     groups: dict[tuple[tuple[int, ...], int], tuple[int, set[tuple[int, ...]]]] = {}
     for row in np.flatnonzero(inside).tolist():
         if operators.name[row] in _BACKWARD and (key := _sliced(operators.arguments[row])):
@@ -70,23 +84,12 @@ def slice_gradients(
             groups[shape, dimension] = (count + 1, places)
     most = max(groups.items(), key=lambda item: item[1][0], default=None)
     if most is None or len(most[1][1]) < _LEAST_SLICES:
-        return _indexed(operators, inside, source, work, steps, outermost)
+        return None
     (shape, dimension), (_, places) = most
-    rest = 1.0 - 1.0 / len(places)
-    seconds = _kernel_seconds(_within(_ENGINE, operators, inside), source, work) / steps
-    return SliceGradients(
-        shape, dimension, len(places), seconds * rest, _part(_ENGINE, operators, inside, outermost) * rest
-    )
+    return shape, dimension, len(places)
 
 
-def _indexed(
-    operators: Spans,
-    inside: NDArray[np.bool_],
-    source: NDArray[np.int64],
-    work: NDArray[np.float64],
-    steps: float,
-    outermost: int,
-) -> SliceGradients | None:
+def _by_lists(operators: Spans, inside: NDArray[np.bool_], steps: float) -> _Sliced | None:
     """The same of parts that lists of indices name, by the zeros that are made for each."""
     within = _within((_INDEXED,), operators, inside)
     counts: dict[tuple[int, ...], int] = {}
@@ -96,9 +99,7 @@ def _indexed(
     most = max(counts, key=counts.__getitem__, default=None)
     if most is None or (parts := round(counts[most] / steps)) < _LEAST_SLICES:
         return None
-    rest = 1.0 - 1.0 / parts
-    seconds = _kernel_seconds(within, source, work) / steps
-    return SliceGradients(most, None, parts, seconds * rest, _part((_INDEXED,), operators, inside, outermost) * rest)
+    return most, None, parts
 
 
 def _part(names: tuple[str, ...], operators: Spans, inside: NDArray[np.bool_], outermost: int) -> float:

@@ -152,13 +152,13 @@ def _paired(text: bytes, copies: Path, strip: int) -> bytes:
         present = [name for name in (old, new) if _stripped(name, copies, strip).is_file()]
         if _stripped(old, copies, strip) == _stripped(new, copies, strip) or not present:
             return match[0]
-        chosen = min(present, key=lambda name: (name.count(b"/"), not _is_copied(name, old, new), name != old))
+        chosen = min(present, key=lambda name: (name.count(b"/"), not _is_original(name, old, new), name != old))
         return b"--- " + chosen + end + b"\n+++ " + chosen
 
     return text if _HEADER.search(text) else _PAIR.sub(paired, text)
 
 
-def _is_copied(name: bytes, *both: bytes) -> bool:
+def _is_original(name: bytes, *both: bytes) -> bool:
     """True for ``train.py`` beside ``train.py.orig`` or ``train_b.py``: the other one is named after it."""
     other = next((one for one in both if one != name), name)
     mine, theirs = os.path.basename(name), os.path.basename(other)
