@@ -19,6 +19,7 @@ from flatout.compare.ratio import Ratio, ratio_of
 from flatout.compare.sides import read_side
 from flatout.compare.speed import Speed, alike, measure
 from flatout.errors import RecordError, UsageError
+from flatout.measure.crowding import Contention
 from flatout.report.comparison import lines, notes
 from flatout.report.html.comparison_data import comparison_data
 from tests.record.synthetic import RunBuilder
@@ -121,10 +122,28 @@ def test_other_numbers_of_threads_are_told(tmp_path: Path) -> None:
 
 def test_other_processes_beside_a_run_are_told(speeds: tuple[Speed, Speed]) -> None:
     ratio = ratio_of([speeds[0]], [speeds[1]])
-    beside = [replace(one, contending_cores=cores) for one, cores in zip(speeds, (0.1, 1.5), strict=True)]
+    beside = [replace(one, contention=Contention(cores, 1.0, 2)) for one, cores in zip(speeds, (0.1, 1.5), strict=True)]
     said = "Other processes used 0.8 cores, 0.1 to 1.5 from run to run, while no core was idle"
     assert any(said in note for note in notes(Comparison(beside[:1], beside[1:], ratio)))
     assert not any("processes" in note for note in notes(Comparison(beside[:1], beside[:1], ratio)))
+
+
+def test_what_other_processes_alone_may_have_made_is_no_difference(speeds: tuple[Speed, Speed]) -> None:
+    def beside(a: float, b: float, full: float = 1.0) -> Ratio:
+        one, other = (replace(speed, contention=Contention(cores, full, 2)) for speed, cores in zip(speeds, (a, b)))
+        return ratio_of([one], [other])
+
+    plain = ratio_of([speeds[0]], [speeds[1]])
+    assert beside(1.0, 0.0).uneven == pytest.approx(2.0)
+    assert beside(1.0, 0.0).low == pytest.approx(plain.low / 2) and beside(1.0, 0.0).high == plain.high
+    assert beside(0.0, 1.0).high == pytest.approx(plain.high * 2) and beside(0.0, 1.0).low == plain.low
+    assert plain.resolved and not beside(1.0, 0.0).resolved
+    for even in (beside(1.0, 1.0), beside(0.2, 0.0), beside(1.0, 0.0, full=0.1)):
+        assert even == plain
+    both = [replace(speeds[0], contention=Contention(cores, 1.0, 2)) for cores in (1.0, 0.0, 0.0, 1.0)]
+    assert ratio_of(both[:2], both[2:]).uneven == pytest.approx(1.0)
+    said = "Other processes left the two unequal cores, which alone may have made 2.0x."
+    assert said in notes(Comparison([speeds[0]], [speeds[1]], beside(1.0, 0.0)))
 
 
 def test_a_run_of_few_steps_and_one_without_samples_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from flatout.errors import CommandError, Interrupted, UsageError
+from flatout.measure.crowding import Contention
 from flatout.report.trying import lines, to_dict
 from flatout.runner import Bounds
 from flatout.trials.candidates import Candidate
@@ -111,9 +112,23 @@ def test_other_processes_beside_the_runs_are_told(tmp_path: Path) -> None:
     assert tried(tmp_path, Machine({"x": 1.5}), "x").crowded == ""
     made = trial_run(150.0)
     assert made.speed is not None
-    beside = replace(made, speed=replace(made.speed, contending_cores=1.2))
+    beside = replace(made, speed=replace(made.speed, contention=Contention(1.2, 1.0, 2)))
     found = tried(tmp_path, Machine({"": beside, "x": beside}), "x")
     assert "used 1.2 cores" in found.crowded and "used 1.2 cores" in " ".join(lines(found))
+
+
+def test_a_gain_that_other_processes_alone_may_have_made_is_not_proved(tmp_path: Path) -> None:
+    made = {name: trial_run(rate).speed for name, rate in (("", 100.0), ("x", 140.0))}
+    runs = {
+        name: replace(trial_run(speed.rate), speed=replace(speed, contention=Contention(cores, 1.0, 2)))
+        for (name, speed), cores in zip(made.items(), (1.0, 0.5), strict=True)
+        if speed is not None
+    }
+    found = tried(tmp_path, Machine(runs), "x")
+    assert found.best.outcome == "unconfirmed" and not found.proved
+    assert "which alone may have made 1.50x" in " ".join(" ".join(lines(found)).split())
+    runs[""] = replace(runs[""], speed=replace(made[""], contention=Contention(0.5, 1.0, 2)))
+    assert tried(tmp_path, Machine(runs), "x").proved
 
 
 def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp_path: Path) -> None:

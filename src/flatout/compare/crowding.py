@@ -1,21 +1,23 @@
-"""What to say of runs beside which other processes used the cores."""
+"""What other processes' use of the cores means for runs that are compared."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
-from flatout.measure.crowding import MATERIAL_CORES
+from flatout.compare.speed import Speed
+from flatout.measure.crowding import MATERIAL_CORES, Contention
 from flatout.units import of_cores
 
 
-def crowded(contending: Sequence[float | None]) -> str:
+def crowded(contention: Sequence[Contention | None]) -> str:
     """One sentence; empty: no run had other processes to compete with, as far as it was measured.
 
     Args:
-        contending: of each run, the mean cores that other processes used while none was idle.
+        contention: of each run.
     """
-    known = sorted(cores for cores in contending if cores is not None)
+    known = sorted(one.contending_cores for one in contention if one is not None)
     if not known or known[-1] < MATERIAL_CORES:
         return ""
     span = f", {known[0]:.2g} to {known[-1]:.2g} from run to run" if len(known) > 1 else ""
@@ -23,3 +25,25 @@ def crowded(contending: Sequence[float | None]) -> str:
         f"Other processes used {of_cores(statistics.median(known))}{span}, while no core was idle: "
         "rates depend on that, so measure again on a quiet machine."
     )
+
+
+def uneven_log(pairs: Sequence[tuple[Speed, Speed]]) -> float:
+    """Logarithm of the factor between B and A that other processes alone can have made, at most.
+
+    A training can be slowed by the cores that others take from it, and by no more than in proportion: of two cores, one
+    that is used by others in the runs of A alone may make B twice as fast. Pairs in which others had no material part
+    of the cores, and those in which it was not measured, count as even.
+
+    Args:
+        pairs: runs of A and of B that were taken in turn.
+
+    Returns:
+        Above 0: others left the runs of B more cores.
+    """
+    return statistics.fmean(_of_pair(a.contention, b.contention) for a, b in pairs)
+
+
+def _of_pair(a: Contention | None, b: Contention | None) -> float:
+    if a is None or b is None or max(a.contending_cores, b.contending_cores) < MATERIAL_CORES:
+        return 0.0
+    return math.log(b.left_cores / a.left_cores)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flatout.compare.between_runs import estimate
+from flatout.compare.crowding import uneven_log
 from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
-from flatout.units import percent
+from flatout.units import factor, percent
 
 # 5% of a normal distribution lie beyond this many standard deviations, on either side.
 _NORMAL95 = 1.645
@@ -26,6 +27,8 @@ class Ratio:
         pairs: pairs of runs that were measured; 1: how much runs differ from each other is taken from other trainings.
         between: relative standard deviation between runs of one training, as these pairs and other trainings show it;
             None: not estimated.
+        uneven: factor that other processes alone can have made by leaving the runs of B more cores, or fewer; the
+            interval is as much wider, on that side.
     """
 
     factor: float
@@ -33,6 +36,7 @@ class Ratio:
     high: float
     pairs: int
     between: float | None = None
+    uneven: float = 1.0
 
     @property
     def log_error(self) -> float:
@@ -51,6 +55,13 @@ class Ratio:
             return ""
         return f"Runs of one training differ by about {percent(self.between)} here"
 
+    @property
+    def disturbed(self) -> str:
+        """What is said where other processes alone may have made a material difference; empty: they have not."""
+        if abs(math.log(self.uneven)) <= NOISE_SHARE:
+            return ""
+        return f"other processes left the two unequal cores, which alone may have made {factor(self.uneven)}"
+
     def slower_than(self, share: float) -> bool:
         """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""
         return self.high < 1.0 - share
@@ -67,7 +78,9 @@ def ratio_of(a: Sequence[Speed], b: Sequence[Speed]) -> Ratio:
     pairs = list(zip(a, b, strict=False))
     logs = [math.log(one.rate / other.rate) for other, one in pairs]
     found = estimate(logs, [(first.error, second.error) for first, second in pairs])
-    return Ratio(math.exp(found.mean), math.exp(found.low), math.exp(found.high), len(pairs), found.between)
+    uneven = uneven_log(pairs)
+    low, high = math.exp(found.low - max(uneven, 0.0)), math.exp(found.high - min(uneven, 0.0))
+    return Ratio(math.exp(found.mean), low, high, len(pairs), found.between, math.exp(uneven))
 
 
 def ratio_of_rates(pairs: Sequence[tuple[float, float]]) -> Ratio:

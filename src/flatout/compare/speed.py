@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flatout.compare.block_error import relative_error
 from flatout.compare.steady import warm_up
 from flatout.errors import RecordError
-from flatout.measure.crowding import contending_cores
+from flatout.measure.crowding import Contention, measure_contention
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader_processes import loader_processes
 from flatout.measure.thresholds import LEAST_STEPS
@@ -35,7 +35,7 @@ class Speed:
         steps_s: duration of each step that counts.
         failure: that its command failed, in words; None: it did not.
         threads: intra-op threads of the training process; None: not recorded.
-        contending_cores: mean cores that other processes used while none was idle; None: not measured.
+        contention: with other processes for the cores; None: not measured.
     """
 
     run: str
@@ -48,7 +48,7 @@ class Speed:
     steps_s: NDArray[np.float64]
     failure: str | None = None
     threads: int | None = None
-    contending_cores: float | None = None
+    contention: Contention | None = None
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
@@ -124,5 +124,5 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         steps_s=durations,
         failure=run.ending.failure,
         threads=threads if isinstance(threads := training.process.info.get("threads"), int) else None,
-        contending_cores=contending_cores(run.system(), training.window_begin_ns, training.window_end_ns),
+        contention=measure_contention(run.system(), training.window_begin_ns, training.window_end_ns),
     )

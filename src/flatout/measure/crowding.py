@@ -27,6 +27,31 @@ class Crowding:
     started_cores: float = 0.0  # the part of ``outside_cores`` of processes that the command started
 
 
+@dataclass(frozen=True)
+class Contention:
+    """What processes outside the command left it.
+
+    Attributes:
+        outside_cores: mean cores that they used.
+        full_share: share of the time in which no core was idle.
+        machine_cores: cores of the machine.
+    """
+
+    outside_cores: float
+    full_share: float
+    machine_cores: int
+
+    @property
+    def contending_cores(self) -> float:
+        """Mean cores that they used while none was idle."""
+        return self.outside_cores * self.full_share
+
+    @property
+    def left_cores(self) -> float:
+        """Mean cores that they left; at least a tenth of one."""
+        return max(self.machine_cores - self.outside_cores, 0.1)
+
+
 def measure_crowding(
     samples: Sequence[Sample], main_cores: float | None, waits: float | None, beside: Collection[int] = ()
 ) -> Crowding | None:
@@ -56,8 +81,8 @@ def measure_crowding(
     return Crowding(outside, part, min(waits, full) * part, _named(samples, used), started)
 
 
-def contending_cores(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> float | None:
-    """Mean cores that processes outside the command used between two times, while no core was idle.
+def measure_contention(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Contention | None:
+    """What processes outside the command used between two times.
 
     Args:
         samples: of the machine, in time order.
@@ -65,14 +90,15 @@ def contending_cores(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> f
         end_ns: end of the window.
 
     Returns:
-        The cores; None where the use of the cores was not measured.
+        Their use; None where the use of the cores was not measured.
     """
     chosen = [sample for sample in samples if begin_ns <= sample["t"] <= end_ns and sample.get("cpu")]
     if len(chosen) < 2 or chosen[-1]["t"] <= chosen[0]["t"]:
         return None
     busy = [sample["cpu"] for sample in chosen]
     own = tree_s(chosen) / ((chosen[-1]["t"] - chosen[0]["t"]) / 1e9)
-    return float(max(fmean(sum(cores) for cores in busy) - own, 0.0) * _full_share(busy))
+    outside = max(fmean(sum(cores) for cores in busy) - own, 0.0)
+    return Contention(float(outside), _full_share(busy), len(busy[0]))
 
 
 def processes_beside(samples: Iterable[Sample], main_pid: int, worker_pids: Collection[int]) -> frozenset[int]:

@@ -70,7 +70,9 @@ def notes(comparison: Comparison) -> list[str]:
     found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:
         found.append(f"{comparison.ratio.differing}.")
-    if others := crowded([speed.contending_cores for speed in (*comparison.a, *comparison.b)]):
+    if disturbed := comparison.ratio.disturbed:
+        found.append(f"{disturbed[:1].upper()}{disturbed[1:]}.")
+    if others := crowded([speed.contention for speed in (*comparison.a, *comparison.b)]):
         found.append(others)
     if comparison.interrupted:
         found.append(f"Ended early by {comparison.interrupted}.")
@@ -99,6 +101,7 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
             "pairs": ratio.pairs,
             "resolved": ratio.resolved,
             "between": ratio.between,
+            "uneven": ratio.uneven,
         },
         "accounts": [
             {"id": account, f"a_s_per_{AMOUNT}": a_s, f"b_s_per_{AMOUNT}": b_s}

@@ -118,12 +118,13 @@ def _proved(proof: Proof) -> str:
 def _proof(fixed: FixResult) -> list[str]:
     proof = fixed.proof
     assert proof is not None, "asked for only when there is one"
+    noise = "; ".join(said for said in (proof.ratio.differing, proof.ratio.disturbed) if said)
     pairs = f"{proof.ratio.pairs} pairs of runs, A B B A" if proof.ratio.pairs > 1 else "one pair of runs"
     return [
         f"  {'before':10}{proof.before:12,.1f} {proof.unit}",
         f"  {'after':10}{proof.after:12,.1f} {proof.unit}   {pairs}",
         *_wrapped(f"loss      {proof.loss}", 2),
-        *(_wrapped(f"noise     {proof.ratio.differing}", 2) if proof.ratio.differing else ()),
+        *(_wrapped(f"noise     {noise}", 2) if noise else ()),
     ]
 
 

@@ -105,4 +105,5 @@ def measured(ratio: Ratio) -> str:
 
 
 def _in_pairs(ratio: Ratio) -> str:
-    return f"{measured(ratio)} in {'one pair' if ratio.pairs == 1 else f'{ratio.pairs} pairs'}"
+    disturbed = f" ({ratio.disturbed})" * bool(ratio.disturbed)
+    return f"{measured(ratio)} in {'one pair' if ratio.pairs == 1 else f'{ratio.pairs} pairs'}{disturbed}"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from flatout.compare.ratio import Ratio
+from flatout.measure.crowding import Contention
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.probe.settings import combined
 from flatout.runner import Bounds
@@ -34,7 +35,7 @@ class FixRuns:
     Attributes:
         setup: of the runs; its bounds change with what steps and the budget need.
         budget: of the whole fix.
-        contending: of each run, the mean cores that other processes used while none was idle; None: not measured.
+        contention: of each run; None: not measured.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class FixRuns:
         """
         self.setup, self._options, self._log, self._run_once = setup, options, log, run_once
         self.budget = Budget(options.budget_s, clock)
-        self.contending: list[float | None] = []
+        self.contention: list[Contention | None] = []
 
     def look(self, settings: Mapping[str, Any], bounds: Bounds, experiments: bool) -> TrialRun:
         """A run within these bounds, which is diagnosed."""
@@ -84,7 +85,7 @@ class FixRuns:
 
     def _noted(self, run: TrialRun) -> TrialRun:
         if run.speed is not None:
-            self.contending.append(run.speed.contending_cores)
+            self.contention.append(run.speed.contention)
         return run
 
     def unmeasured(

@@ -108,6 +108,7 @@ class Proof:
             "high": self.ratio.high,
             "pairs": self.ratio.pairs,
             "between": self.ratio.between,
+            "uneven": self.ratio.uneven,
             "loss": self.loss,
             "loss_passed": self.loss_passed,
         }

@@ -12,6 +12,7 @@ from pathlib import Path
 from flatout.compare.crowding import crowded
 from flatout.compare.speed import alike
 from flatout.errors import Interrupted, RecordError, UsageError
+from flatout.measure.crowding import Contention
 from flatout.remedies.proposal import IDENTICAL
 from flatout.runner import Bounds
 from flatout.trials import first_look
@@ -100,7 +101,7 @@ class Trying:
         self.setup = replace(setup, changes=candidates[0].taken_out)
         self.entries = [_Entry(one, _with(setup, one)) for one in candidates]
         self.unchanged: list[TrialRun] = []
-        self.contending: list[float | None] = []
+        self.contention: list[Contention | None] = []
         self.ended = ""
 
     def run(self) -> TryResult:
@@ -133,7 +134,7 @@ class Trying:
             seconds=self.budget.spent_s,
             taken_out=bool(self.setup.changes.files),
             interrupted=interrupted,
-            crowded=crowded(self.contending),
+            crowded=crowded(self.contention),
         )
 
     # --- the first look ---
@@ -280,7 +281,7 @@ class Trying:
         if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime
         if run.speed is not None:
-            self.contending.append(run.speed.contending_cores)
+            self.contention.append(run.speed.contention)
         if run.outcome == OK:
             self.budget.learn(run.wall_s)
         elif entry is not None and run.outcome != REFUSED:

@@ -109,7 +109,7 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
     if not gains(ratio):
         return UNCONFIRMED, "not proved: " + (
             "one pair of runs only" if ratio.pairs == 1 else f"{ratio.pairs} pairs of runs leave it open"
-        )
+        ) + (f": {ratio.disturbed}" if ratio.disturbed else "")
     return PROVED, "faster, and it trains the same"
 
 
