@@ -75,7 +75,8 @@ class Machine:
 
 
 def fixing(
-    tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False, quiet: bool = True
+    tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False, quiet: bool = True,
+    profiled: Any = None,
 ) -> Fixing:
     journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
     setup = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
@@ -85,6 +86,7 @@ def fixing(
         journal,
         ProgressLog(quiet),
         run_once=machine.run,
+        profiled=profiled,
         diagnose=machine.diagnose,
         clock=lambda: machine.now_s,
     )
@@ -461,3 +463,30 @@ def test_a_gain_that_all_pairs_leave_undecided_is_not_called_no_gain(tmp_path: P
     assert trial.outcome == "unconfirmed" and trial.ratio is not None and trial.ratio.pairs == 4
     assert trial.why.startswith("not decided: ") and "no gain" not in trial.why
     assert found.ended == "A gain was seen that 4 pairs of runs did not prove."
+
+
+@pytest.mark.parametrize("machine_name", ["2 cores", "8 cores"])
+def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, machine_name: str) -> None:
+    earlier = (remedy("threads", 5.0, threads=1), remedy("by_hand", 1.5))
+    machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8, "threads": 1.5})
+    profile: Any = SimpleNamespace(id="profile")
+
+    def diagnose(run: Any) -> Diagnosis:
+        made = replace(machine.diagnose(run), machine="2 cores")
+        return replace(made, remedies=earlier, machine=machine_name) if run is profile else made
+
+    fix = fixing(tmp_path, machine, profiled=profile)
+    fix._diagnose = diagnose
+    found = fix.run()
+    same = machine_name == "2 cores"
+    assert [trial.remedy for trial in found.tried] == ["threads"] * same + ["workers"]
+    assert [title for title, _ in found.untried] == ["do by_hand, predicted 1.50x (1.35-1.65)"] * same
+
+
+def test_without_time_each_remedy_that_could_have_been_tried_is_listed(tmp_path: Path) -> None:
+    remedies = [remedy("workers", 2.0, num_workers=4), remedy("threads", 1.6, threads=1), remedy("prefetch", 1.3)]
+    remedies[2] = replace(remedies[2], settings={"prefetch_factor": 4})
+    machine = Machine(remedies, {"num_workers": 1.8})
+    found = fixed(tmp_path, machine, Options(budget_s=45.0))
+    assert [trial.remedy for trial in found.tried] == ["workers"]
+    assert [why for _, why in found.untried] == ["no time left in the budget"] * 2

@@ -25,9 +25,11 @@ from flatout.units import parse_duration, parse_seconds
 
 if TYPE_CHECKING:
     from flatout.trials.export import Export
+    from flatout.trials.fix_options import Options
+    from flatout.trials.fixing import Fixing
+    from flatout.trials.journal import Journal
     from flatout.trials.locations import SettingLocations
     from flatout.trials.result import FixResult
-    from flatout.trials.trial_run import TrialSetup
 
 Allow = Annotated[
     list[str] | None,
@@ -99,9 +101,8 @@ def fix(
     from flatout.trials import journal as journals
     from flatout.trials.export import write_kept, write_plans
     from flatout.trials.fix_options import Options
-    from flatout.trials.fixing import Fixing, clean
+    from flatout.trials.fixing import clean
     from flatout.trials.locations import find_locations
-    from flatout.trials.progress import ProgressLog
     from flatout.trials.sweeper import Sweeper
 
     resumed = journals.resume(fixes_dir, command or []) if resume else None
@@ -120,7 +121,7 @@ def fix(
     journal = resumed or journals.begin(fixes_dir, words)
     sweeper = Sweeper(journal.folder, only_scratch=True)
     try:
-        fixed = Fixing(_setup(words, journal.folder, found), options, journal, ProgressLog(quiet)).run()
+        fixed = _fixing(words, journal, found, options, quiet).run()
         files = write_kept(fixed, found, journal.folder), write_plans(fixed, found, journal.folder)
     finally:
         clean(journal.folder)
@@ -129,13 +130,18 @@ def fix(
     _show(fixed, files, as_json, page, force)
 
 
-def _setup(words: tuple[str, ...], folder: Path, found: SettingLocations) -> TrialSetup:
-    """How the runs of the fix in ``folder`` are made."""
+def _fixing(words: tuple[str, ...], journal: Journal, found: SettingLocations, options: Options, quiet: bool) -> Fixing:
+    """The fix, with what the latest profile of the command proposed."""
     from flatout.runner import Bounds
+    from flatout.trials.earlier_profile import latest_profile
+    from flatout.trials.fixing import Fixing
     from flatout.trials.isolation import find_isolation
+    from flatout.trials.progress import ProgressLog
     from flatout.trials.trial_run import TrialSetup
 
-    return TrialSetup(words, folder, folder / "runs", Bounds(), find_isolation(folder), locations=found)
+    folder = journal.folder
+    setup = TrialSetup(words, folder, folder / "runs", Bounds(), find_isolation(folder), locations=found)
+    return Fixing(setup, options, journal, ProgressLog(quiet), profiled=latest_profile(words))
 
 
 def _show(

@@ -19,6 +19,7 @@ from flatout.results import Diagnosis, Remedy
 from flatout.trials.backoff import smaller
 from flatout.trials.budget import OutOfTime
 from flatout.trials.decide import judge, prove, titled
+from flatout.trials.fix_ending import nothing_left
 from flatout.trials.fix_live import LiveTrials
 from flatout.trials.fix_look import Look, look
 from flatout.trials.fix_options import Options
@@ -30,10 +31,10 @@ from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import FAILED, GUARDED, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
-from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, dropped_from
 from flatout.trials.screening import BlocksRunner, confirmed, withdrawn
-from flatout.trials.select import Choice, with_found_by_experiments
-from flatout.trials.sequential import LEAST_PAIRS, MOST_PAIRS, decided, gains, hopeless
+from flatout.trials.select import Choice, with_found_by_experiments, with_profiled
+from flatout.trials.sequential import LEAST_PAIRS, decided, gains
 from flatout.trials.shared_samples import SharedSamples
 from flatout.trials.trial_run import TrialSetup, run_blocks, run_once
 from flatout.units import duration, interval
@@ -53,6 +54,7 @@ class Fixing:
         *,
         run_once: Runner = run_once,
         run_blocks: BlocksRunner = run_blocks,
+        profiled: Run | None = None,
         diagnose: Callable[[Run], Diagnosis] = diagnose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,10 +67,12 @@ class Fixing:
             log: of its progress.
             run_once: makes a run.
             run_blocks: makes the run of a live trial.
+            profiled: an earlier profile of the same training; None: there is none.
             diagnose: diagnoses a run's record.
             clock: seconds; the one that ``run_once`` uses for its deadline.
         """
         self.options, self.journal, self.log, self._diagnose = options, journal, log, diagnose
+        self._profiled = profiled
         self.runs = runs = FixRuns(setup, options, log, run_once, clock)
         self.progress = journal.progress()
         self._resumed_after = len(self.progress.tried) if len(journal.read()) > 1 else None
@@ -89,6 +93,7 @@ class Fixing:
         self.live = LiveTrials(runs, self.choice, self.progress, options, log, run_blocks)
         self.ended = ""
         self.look: Look | None = None
+        self._latest: Diagnosis | None = None  # the remedies of which are tried
         self.proof: Proof | None = None
         self.first_kept: Pairs | None = None  # of the trial of the only kept remedy, which compare what the proof does
         self.interrupted: Interrupted | None = None
@@ -136,6 +141,7 @@ class Fixing:
 
     def _result(self, look: Look) -> FixResult:
         setup, first, tried = self.runs.setup, look.diagnosis, self.progress.tried
+        self.choice.note_untried(self._latest or first, tried, self.progress.settings)
         return FixResult(
             command=setup.command,
             before=look.rate,
@@ -152,19 +158,19 @@ class Fixing:
             loader=first.loader,
             plans=tuple(plan for plan in first.plans if len(dropped_from(plan, tried)) < len(plan.remedies)),
             resumed_after=self._resumed_after,
-            crowded=crowded(self.runs.contending),
+            crowded=crowded(self.runs.contention),
         )
 
     def _try_remedies(self, look: Look) -> None:
         """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
-        diagnosis = look.diagnosis
+        diagnosis = self._with_profiled(look.diagnosis)
         while True:
+            self._latest = diagnosis
             remedy = self._next(diagnosis)
             if remedy is None:
-                self.ended = self._nothing_left()
+                self.ended = nothing_left(self.progress.tried, self.options.budget_s)
                 return
             if not self._has_room():
-                self.choice.no_time(remedy)
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
                 return
             trials, last = self.live.trials(diagnosis, remedy, look)
@@ -177,6 +183,16 @@ class Fixing:
                 self.log.trial(trial)
             if last is not None and last.run is not None and any(trial.outcome == KEPT for trial in trials):
                 diagnosis = with_found_by_experiments(self._diagnose(last.run), diagnosis)
+
+    def _with_profiled(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The look's diagnosis with what an earlier profile proposed besides, unless something is kept already."""
+        if self._profiled is None or self.progress.settings:
+            return diagnosis
+        found = with_profiled(diagnosis, self._diagnose(self._profiled))
+        added = [remedy.title for remedy in found.remedies if remedy not in diagnosis.remedies]
+        if added:
+            self.log.say(f"the profile {self._profiled.id} proposed besides: {'; '.join(added)}")
+        return found
 
     def _next(self, diagnosis: Diagnosis) -> Remedy | None:
         """The eligible remedy with the largest predicted gain; None: there is none.
@@ -194,21 +210,6 @@ class Fixing:
     def _has_room(self, longer_s: float = 0.0) -> bool:
         """True if the budget has room for a trial, with this many seconds beyond the usual ones."""
         return self.runs.budget.room_for_trial(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept()), longer_s)
-
-    def _nothing_left(self) -> str:
-        """Why no remedy is tried any more although there is time."""
-        unconfirmed = [trial for trial in self.progress.tried if trial.outcome == UNCONFIRMED and not trial.live]
-        undecided = [trial.ratio for trial in unconfirmed if trial.ratio is None or not gains(trial.ratio)]
-        if any(ratio is None or (ratio.pairs < MOST_PAIRS and not hopeless(ratio)) for ratio in undecided):
-            return f"The budget of {duration(self.options.budget_s)} had no room for another pair of runs."
-        if any(ratio is not None and ratio.pairs < MOST_PAIRS for ratio in undecided):
-            return "Runs differ by so much that more pairs would hardly decide: try a quieter machine, or --seconds."
-        if undecided:
-            return f"A gain was seen that {MOST_PAIRS} pairs of runs did not prove."
-        if any(trial.outcome == UNMEASURED for trial in self.progress.tried):
-            return "A run without a remedy failed, so its trial says nothing about the remedy."
-        other = "other " if self.progress.tried else ""
-        return f"There is no {other}remedy that flatout can try and whose predicted gain a trial could tell from noise."
 
     def _trial(self, remedy: Remedy, look: Look) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""

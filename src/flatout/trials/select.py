@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,14 +25,25 @@ def with_found_by_experiments(diagnosis: Diagnosis, earlier: Diagnosis) -> Diagn
     The run of a trial has none. Without the cause that is gone since, what else slows the step has a larger share, so
     the gain predicted earlier is a cautious one.
     """
+    found = [one for one in earlier.remedies if one.cause in CAUSES_BY_EXPERIMENT or one.id in REMEDIES_BY_EXPERIMENT]
+    return _with_others(diagnosis, found)
+
+
+def with_profiled(diagnosis: Diagnosis, profiled: Diagnosis) -> Diagnosis:
+    """The diagnosis of a first look, with what an earlier profile of the same training proposed besides.
+
+    A look is shorter than a profile, and of another moment: what the user has read there is tried, too. A profile of
+    another machine counts for nothing.
+    """
+    return _with_others(diagnosis, profiled.remedies) if profiled.machine == diagnosis.machine else diagnosis
+
+
+def _with_others(diagnosis: Diagnosis, others: Iterable[Remedy]) -> Diagnosis:
+    """Add those of other kinds than it has, and sort by predicted gain."""
     known = {remedy.id for remedy in diagnosis.remedies}
-    kept = [
-        one
-        for one in earlier.remedies
-        if (one.cause in CAUSES_BY_EXPERIMENT or one.id in REMEDIES_BY_EXPERIMENT) and one.id not in known
-    ]
-    remedies = sorted((*diagnosis.remedies, *kept), key=lambda remedy: -remedy.gain.predicted)
-    return replace(diagnosis, remedies=tuple(remedies)) if kept else diagnosis
+    added = [one for one in others if one.id not in known]
+    remedies = sorted((*diagnosis.remedies, *added), key=lambda remedy: -remedy.gain.predicted)
+    return replace(diagnosis, remedies=tuple(remedies)) if added else diagnosis
 
 
 @dataclass
@@ -44,14 +55,16 @@ class Choice:
         mechanics: by name, as remedies name them.
         locations: of the user's settings; None: unknown.
         untried: title -> remedies that were not tried, and why.
+        proposed: id -> the latest remedy of this kind that could have been tried.
     """
 
     allowed: frozenset[str]
     mechanics: Mapping[str, Mechanics]
     locations: SettingLocations | None
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
+    proposed: dict[str, Remedy] = field(default_factory=dict)
 
-    def eligible(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> Iterator[Remedy]:
+    def eligible(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> list[Remedy]:
         """The untried remedies whose gain a trial can distinguish from noise and that the command can take.
 
         Args:
@@ -60,6 +73,7 @@ class Choice:
             kept: settings, by name.
         """
         done = {key(trial) for trial in tried}
+        found = list[Remedy]()
         for proposed in diagnosis.remedies:
             if proposed.gain.high < 1.0 + 2 * NOISE_SHARE:
                 continue
@@ -72,11 +86,24 @@ class Choice:
             if why:
                 self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
             elif key(remedy) not in done and _changes(remedy, kept):
-                yield remedy
+                found.append(remedy)
+        self.proposed.update({remedy.id: remedy for remedy in found})
+        return found
 
-    def no_time(self, remedy: Remedy) -> None:
-        """Record that this remedy would have been next."""
-        self.untried[remedy.title] = (remedy.title, "no time left in the budget")
+    def note_untried(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> None:
+        """Record what could have been tried and was not, and why.
+
+        Args:
+            diagnosis: the last one.
+            tried: all trials.
+            kept: settings, by name.
+        """
+        present = {remedy.id for remedy in diagnosis.remedies}
+        done = {trial.remedy for trial in tried}
+        for remedy in self.proposed.values():
+            if remedy.id not in done and _changes(remedy, kept):
+                why = "no time left in the budget" if remedy.id in present else "not proposed any more with what was kept"
+                self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
 
     def _barred(self, remedy: Remedy) -> str:
         if not remedy.settings or self._has_no_location(remedy):
