@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from flatout.diagnose.findings import find
@@ -20,10 +21,14 @@ FAILED = "{failure}: the figures are of what it did until then"
 _RECORDED = (*(name for name, setting in SETTINGS.items() if setting.recorded), "site")
 
 
-def diagnose(run: Run) -> Diagnosis:
+def diagnose(run: Run, refuted: Collection[str] = ()) -> Diagnosis:
     """Diagnose a recorded run.
 
     For a run without a complete training step, the diagnosis has no ledger and says so.
+
+    Args:
+        run: the record.
+        refuted: ids of remedies that plans leave out, as trials of them ended badly.
     """
     measured = build_view(run)
     context = Context.of(measured) if measured else None
@@ -31,7 +36,7 @@ def diagnose(run: Run) -> Diagnosis:
     ending = run.ending
     ended = {"finished": "ended by itself", "failed": "failed"}.get(ending.stop or "", "")
     failure = FAILED.format(failure=ending.failure) if ending.failure else None
-    remedies, plans = propose(context, causes) if context else ((), ())
+    remedies, plans = propose(context, causes, refuted) if context else ((), ())
     return Diagnosis(
         run_id=run.id,
         run_path=str(run.path),

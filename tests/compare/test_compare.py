@@ -130,8 +130,10 @@ def test_other_processes_beside_a_run_are_told(speeds: tuple[Speed, Speed]) -> N
 
 def test_what_other_processes_alone_may_have_made_is_no_difference(speeds: tuple[Speed, Speed]) -> None:
     def beside(a: float, b: float, full: float = 1.0) -> Ratio:
-        one, other = (replace(speed, contention=Contention(cores, full, 2)) for speed, cores in zip(speeds, (a, b)))
-        return ratio_of([one], [other])
+        one, other = speeds
+        return ratio_of(
+            [replace(one, contention=Contention(a, full, 2))], [replace(other, contention=Contention(b, full, 2))]
+        )
 
     plain = ratio_of([speeds[0]], [speeds[1]])
     assert beside(1.0, 0.0).uneven == pytest.approx(2.0)

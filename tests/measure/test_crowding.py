@@ -77,7 +77,11 @@ def test_the_busiest_are_named_and_their_names_are_safe_to_print() -> None:
 def test_cores_of_others_count_while_none_is_idle() -> None:
     found = measure_contention(samples(1.0, {1: 0.5, 2: 1.0}), 2 * S, 8 * S)
     assert found is not None
-    assert (found.contending_cores, found.left_cores, found.machine_cores) == (pytest.approx(2.5), pytest.approx(1.5), 4)
+    assert (found.contending_cores, found.left_cores, found.machine_cores) == (
+        pytest.approx(2.5),
+        pytest.approx(1.5),
+        4,
+    )
     idle = measure_contention(samples(0.75, {1: 0.5}), 0, 10 * S)
     assert idle is not None and idle.contending_cores == 0.0 and idle.outside_cores == pytest.approx(2.5)
     assert measure_contention(samples(1.0, {1: 0.5}), 20 * S, 30 * S) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,15 +67,21 @@ class Machine:
         run = SimpleNamespace(path=self.look)
         return TrialRun(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
 
-    def diagnose(self, run: object) -> Diagnosis:
+    def diagnose(self, run: object, refuted: Collection[str] = ()) -> Diagnosis:
+        plans = [replace(one, remedies=tuple(t for t in one.remedies if t[3:] not in refuted)) for one in self.plans]
         return Diagnosis(
             "run", "run", COMMAND, "It waits.", ledger(), (), (), tuple(self.remedies), (), "", "",
-            plans=self.plans, loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
+            plans=tuple(plan for plan in plans if plan.remedies),
+            loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
         )  # fmt: skip
 
 
 def fixing(
-    tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False, quiet: bool = True,
+    tmp_path: Path,
+    machine: Machine,
+    options: Options | None = None,
+    going_on: bool = False,
+    quiet: bool = True,
     profiled: Any = None,
 ) -> Fixing:
     journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
@@ -248,14 +254,15 @@ def bundle(*titles: str) -> Bundle:
     return Bundle("conservative", {"num_workers": 4}, titles, Gain(2.0, 1.5, 2.5), 0, "low")
 
 
-def test_a_plan_of_dropped_remedies_is_left_out_and_one_with_some_says_so(tmp_path: Path) -> None:
+def test_a_remedy_that_a_trial_refuted_leaves_the_plans(tmp_path: Path) -> None:
     machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 0.9})
     machine.plans = (bundle("do workers"), replace(bundle("do workers", "do more"), name="moderate"))
     found = fixed(tmp_path, machine)
-    assert [plan.name for plan in found.plans] == ["moderate"]
-    text = "\n".join(lines(found, plans={"moderate": Export("flatout run")}))
-    assert 'But its trial, above, ended with "dropped": do workers' in text
-    assert to_dict(found)["plans"][0]["dropped"] == ["do workers"]
+    assert [trial.outcome for trial in found.tried] == ["dropped"]
+    assert [plan.remedies for plan in found.plans] == [("do more",)]
+    machine = Machine([remedy("workers", 3.0, num_workers=4)], {"num_workers": 2.0})
+    machine.plans = (bundle("do workers"),)
+    assert fixed(tmp_path, machine).plans == machine.plans
 
 
 def test_a_command_that_fails_is_told(tmp_path: Path) -> None:
@@ -471,7 +478,7 @@ def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, ma
     machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8, "threads": 1.5})
     profile: Any = SimpleNamespace(id="profile")
 
-    def diagnose(run: Any) -> Diagnosis:
+    def diagnose(run: Any, refuted: Collection[str] = ()) -> Diagnosis:
         made = replace(machine.diagnose(run), machine="2 cores")
         return replace(made, remedies=earlier, machine=machine_name) if run is profile else made
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
@@ -188,12 +188,15 @@ _WORTH_SHOWING = 1.0 + NOISE_SHARE
 _NO_HARM = 0.99
 
 
-def propose(context: Context, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
+def propose(
+    context: Context, causes: Sequence[Cause], refuted: Collection[str] = ()
+) -> tuple[tuple[Remedy, ...], tuple[RemedyBundle, ...]]:
     """Remedies for the causes found, largest predicted gain first, and the plans made of them.
 
     Args:
         context: the measured run with its model.
         causes: in rank order. A remedy that answers several is given to the first of them.
+        refuted: remedies that plans leave out, as trials of them ended badly.
     """
     if context.fitted is None:
         return (), ()
@@ -207,7 +210,8 @@ def propose(context: Context, causes: Sequence[Cause]) -> tuple[tuple[Remedy, ..
         if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
             chosen.append((_remedy(context, spec, cause, proposal, gain), proposal))
     chosen.sort(key=lambda pair: -pair[0].gain.predicted)
-    return tuple(remedy for remedy, _ in chosen), bundle(context.fitted, chosen)
+    planned = [(remedy, proposal) for remedy, proposal in chosen if remedy.id not in refuted]
+    return tuple(remedy for remedy, _ in chosen), bundle(context.fitted, planned)
 
 
 def _first_proposal(context: Context, spec: RemedySpec, causes: Sequence[Cause]) -> tuple[Cause, Proposal] | None:

@@ -75,9 +75,6 @@ def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
         memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
         text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4)]
-        for trial in fixed.dropped_from(plan):
-            word = OUTCOMES.get(trial.outcome, trial.outcome)
-            text += _wrapped(f'But its trial, above, ended with "{word}": {trial.title}', 4)
         text.append(f"    {ways[plan.name].command}")
     return ["", "Plans for the training as it was, predicted and not measured", *text] if text else []
 
@@ -159,7 +156,6 @@ def to_dict(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Ex
         "plans": [
             {
                 **asdict(plan),
-                "dropped": [trial.title for trial in fixed.dropped_from(plan)],
                 "keep": plans[plan.name].to_dict() if plans and plan.name in plans else None,
             }
             for plan in fixed.plans

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from flatout.errors import UsageError
 from flatout.record import RUNS_FOLDER, Run
@@ -25,17 +25,25 @@ LOOK_S = 20.0  # of the first run, which is diagnosed
 EXPERIMENTS_FROM_S = 90.0  # of the budget: experiments take ten seconds and more of it
 
 
+class Diagnoser(Protocol):
+    """Diagnoses a run's record; see ``flatout.diagnosis.diagnose``."""
+
+    def __call__(self, run: Run, refuted: Collection[str] = ...) -> Diagnosis: ...
+
+
 @dataclass(frozen=True)
 class Look:
     """What the first look found.
 
     Attributes:
-        diagnosis: of the run; its verdict is that of the training as it is.
+        run: of the training as it is.
+        diagnosis: of it; its verdict is that of the training as it is.
         rate: of the training as it is, in ``unit``.
         step_s: mean of the run's steps; 0: it has none.
         step_spread: their relative standard deviation.
     """
 
+    run: Run
     diagnosis: Diagnosis
     rate: float
     unit: str
@@ -49,7 +57,7 @@ def look(
     options: Options,
     journal: Journal,
     log: ProgressLog,
-    diagnose: Callable[[Run], Diagnosis],
+    diagnose: Diagnoser,
 ) -> Look:
     """Measure, and bound the runs of the trials by the steps that were seen.
 
@@ -92,7 +100,7 @@ def look(
         _tell_if_small(runs.budget, log)
     runs.bound(bounds, window_s, step_s)
     spread = float(speed.steps_s.std() / speed.steps_s.mean()) if len(speed.steps_s) > 1 else 1.0
-    return Look(diagnosis, rate, unit, step_s, spread)
+    return Look(found.run, diagnosis, rate, unit, step_s, spread)
 
 
 def _made(
@@ -100,7 +108,7 @@ def _made(
     settings: Mapping[str, Any],
     options: Options,
     log: ProgressLog,
-    diagnose: Callable[[Run], Diagnosis],
+    diagnose: Diagnoser,
 ) -> tuple[TrialRun, Bounds]:
     """The run, a second and longer one if the first held too few steps, and its bounds."""
     budget_s = options.budget_s

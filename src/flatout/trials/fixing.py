@@ -21,7 +21,7 @@ from flatout.trials.budget import OutOfTime
 from flatout.trials.decide import judge, prove, titled
 from flatout.trials.fix_ending import nothing_left
 from flatout.trials.fix_live import LiveTrials
-from flatout.trials.fix_look import Look, look
+from flatout.trials.fix_look import Diagnoser, Look, look
 from flatout.trials.fix_options import Options
 from flatout.trials.fix_runs import FixRuns, Runner
 from flatout.trials.isolation import remove
@@ -31,7 +31,7 @@ from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import FAILED, GUARDED, OUT_OF_MEMORY, TOO_SHORT, TrialRun
 from flatout.trials.pairs import Pairs, measure_pairs
 from flatout.trials.progress import ProgressLog
-from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, dropped_from
+from flatout.trials.result import KEPT, UNCONFIRMED, FixResult, Proof, Trial, refuted
 from flatout.trials.screening import BlocksRunner, confirmed, withdrawn
 from flatout.trials.select import Choice, with_found_by_experiments, with_profiled
 from flatout.trials.sequential import LEAST_PAIRS, decided, gains
@@ -55,7 +55,7 @@ class Fixing:
         run_once: Runner = run_once,
         run_blocks: BlocksRunner = run_blocks,
         profiled: Run | None = None,
-        diagnose: Callable[[Run], Diagnosis] = diagnose,
+        diagnose: Diagnoser = diagnose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Run nothing yet.
@@ -156,7 +156,7 @@ class Fixing:
             seconds=self.runs.budget.spent_s,
             interrupted=self.interrupted,
             loader=first.loader,
-            plans=tuple(plan for plan in first.plans if len(dropped_from(plan, tried)) < len(plan.remedies)),
+            plans=self._diagnose(look.run, out).plans if (out := refuted(tried)) else first.plans,
             resumed_after=self._resumed_after,
             crowded=crowded(self.runs.contention),
         )

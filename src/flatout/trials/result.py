@@ -132,7 +132,7 @@ class FixResult:
         seconds: duration.
         interrupted: by this; None: it was not.
         loader: settings of the training's DataLoader.
-        plans: bundles of remedies, as the first diagnosis predicts them.
+        plans: bundles of remedies, as the first diagnosis predicts them, without those that trials refuted.
         resumed_after: trials that were made before a fix was resumed: ``before`` and their rates are of then.
         crowded: that other processes used the cores, one sentence; empty: none did.
     """
@@ -165,10 +165,6 @@ class FixResult:
         found = [trial for trial in self.tried if trial.outcome == UNCONFIRMED]
         return tuple(sorted(found, key=lambda trial: -(trial.ratio.low if trial.ratio else 0.0)))
 
-    def dropped_from(self, plan: RemedyBundle) -> tuple[Trial, ...]:
-        """Trials of this plan's remedies that did not end well."""
-        return dropped_from(plan, self.tried)
-
     @property
     def settings(self) -> dict[str, Any]:
         """All that was kept, by name."""
@@ -187,12 +183,11 @@ class TrialLog:
         return merged([trial for trial in self.tried if trial.outcome == KEPT])
 
 
-def dropped_from(plan: RemedyBundle, tried: Sequence[Trial]) -> tuple[Trial, ...]:
-    """Trials of a plan's remedies, at any value, that did not end well."""
-    bad = [trial for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED, UNMEASURED)]
-    return tuple(
-        trial for trial in bad if any(f"{trial.title}, at ".startswith(f"{title}, at ") for title in plan.remedies)
-    )
+def refuted(tried: Sequence[Trial]) -> frozenset[str]:
+    """Ids of the remedies whose trials, at any value, ended badly."""
+    return frozenset(
+        trial.remedy for trial in tried if trial.outcome not in (KEPT, UNCONFIRMED, UNMEASURED)
+    ) - frozenset(trial.remedy for trial in tried if trial.outcome in (KEPT, UNCONFIRMED))
 
 
 def merged(kept: Any) -> dict[str, Any]:

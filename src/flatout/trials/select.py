@@ -102,7 +102,9 @@ class Choice:
         done = {trial.remedy for trial in tried}
         for remedy in self.proposed.values():
             if remedy.id not in done and _changes(remedy, kept):
-                why = "no time left in the budget" if remedy.id in present else "not proposed any more with what was kept"
+                why = (
+                    "no time left in the budget" if remedy.id in present else "not proposed any more with what was kept"
+                )
                 self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
 
     def _barred(self, remedy: Remedy) -> str:
