@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flatout.diagnose.causes import CAUSES
@@ -20,6 +21,7 @@ from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 from flatout.results import Remedy
 from tests.diagnose.views import (
+    BATCHES,
     COMPUTE,
     LINE,
     SAMPLES,
@@ -289,6 +291,24 @@ def test_pictures_are_kept_as_their_deterministic_transforms_leave_them() -> Non
     assert decoded.title.startswith("decode each file once") and resized.title.startswith("decode and resize each")
     assert resized.gain.predicted > decoded.gain.predicted > 1.05
     assert resized.memory_bytes == 10_000 * 40_000 * 3 == decoded.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("layout", "type"),
+    [
+        (("float32 [4, 3, 512, 512]", "int64 [4]"), "uint8"),
+        (("int64 [4]", "float32 [4, 4096, 64]"), "float16"),
+        (("float64 [4, 3, 512, 512]",), "float32"),
+        (("int64 [4, 100000]",), "int32"),
+        (("uint8 [4, 3, 512, 512]", "float32 [4]"), None),
+    ],
+)
+def test_large_batches_are_offered_a_type_that_holds_their_values(layout: tuple[str, ...], type: str | None) -> None:
+    large = {"wait": 0.020, "collate_s": np.full(BATCHES, 0.045), "batch_bytes": 50_000_000}
+    remedy = offered(saturated(**large, layout=layout)).get("smaller_samples")
+    assert (remedy.title if remedy else None) == (
+        f"hand over small types ({type}), convert on the device" if type else None
+    )
 
 
 def slices_of(arrays: ArrayReads, **changes: Any) -> dict[str, Remedy]:

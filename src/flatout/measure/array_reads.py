@@ -83,6 +83,15 @@ def patch_shape(delivery: Delivery) -> tuple[int, ...] | None:
     return None
 
 
+def largest_tensor(delivery: Delivery) -> tuple[str, tuple[int, ...]] | None:
+    """Type and shape of the tensor of a batch with the most values; None: the batch holds none that was described."""
+    return max(_tensors(delivery), key=lambda tensor: math.prod(tensor[1]), default=None)
+
+
 def _shapes(delivery: Delivery) -> list[tuple[int, ...]]:
+    return [shape for _, shape in _tensors(delivery)]
+
+
+def _tensors(delivery: Delivery) -> list[tuple[str, tuple[int, ...]]]:
     found = [_LAYOUT.fullmatch(text) for text in delivery.layout]
-    return [tuple(int(side) for side in each[2].split(",") if side.strip()) for each in found if each]
+    return [(each[1], tuple(int(side) for side in each[2].split(",") if side.strip())) for each in found if each]
