@@ -16,7 +16,7 @@ from flatout.diagnose.explanations import explanations
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks" / "diagnosis"
 MODULES = ("scenarios", "tools", "scoring", "page")
-SETS = ["scripts", "unseen", *(f"unseen{number}" for number in range(2, 15))]
+SETS = ["scripts", "unseen", *(f"unseen{number}" for number in range(2, 16))]
 
 
 @pytest.fixture
@@ -68,6 +68,7 @@ def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
         ("unseen12", 15, 3),
         ("unseen13", 18, 3),
         ("unseen14", 18, 3),
+        ("unseen15", 18, 3),
     ):
         kinds = [scenario.kind for scenario in parts.scenarios.load(folder)]
         assert len(kinds) >= count and kinds.count("healthy") >= healthy
