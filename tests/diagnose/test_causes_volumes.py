@@ -55,10 +55,22 @@ def test_readers_of_little_more_than_a_patch_are_no_fault(arrays: ArrayReads | N
     assert read_amplification(Context.of(patches(arrays, UNPACKING))) is None
 
 
-def test_pictures_that_are_cropped_are_no_volumes() -> None:
-    photographs = ArrayReads("tifffile", 3 * 2000 * 3000, 3 * 2000 * 3000, 0.1, 1, volumes=False)
-    view = patches(photographs, UNPACKING, layout=(f"float32 [{SAMPLES}, 3, 224, 224]",))
-    assert read_amplification(Context.of(view)) is None
+@pytest.mark.parametrize(
+    ("side", "seconds", "named"),
+    [
+        (2000, 0.05, True),  # most of a fetch: what follows is too cheap to use all of it
+        (2000, 0.0001, False),  # little of it
+        (300, 0.05, False),  # not far more than a sample has
+    ],
+)
+def test_arrays_of_which_samples_keep_a_part_are_cut_where_reading_is_most_of_a_fetch(
+    side: int, seconds: float, named: bool
+) -> None:
+    scenes = ArrayReads("tifffile", 3 * side * side, 3 * side * side, seconds, 1, volumes=False)
+    view = patches(scenes, UNPACKING, layout=(f"float32 [{SAMPLES}, 3, 224, 224]",))
+    found = read_amplification(Context.of(view))
+    title = found.title if isinstance(found, Cause) else None
+    assert title == ("whole arrays are read and unpacked for each patch" if named else None)
 
 
 def test_augmentation_that_is_the_larger_bill_is_not_hidden() -> None:

@@ -68,6 +68,16 @@ def test_slices_taken_in_a_loop_are_counted_with_their_time(tmp_path: Path, take
     assert slices.seconds > 0 and 0 < slices.calls < 0.3
 
 
+def small_parts_of_each(x: torch.Tensor) -> list[torch.Tensor]:
+    parts = [x[:, t] for t in range(12)]
+    return [part[:, begin : begin + 2] for part in parts for begin in (0, 1)]
+
+
+def test_small_slices_of_each_large_one_do_not_hide_it(tmp_path: Path) -> None:
+    slices = measured(tmp_path, small_parts_of_each)
+    assert slices is not None and (slices.shape, slices.slices) == ((4, 12, 3), 12)
+
+
 def by_lists(x: torch.Tensor) -> list[torch.Tensor]:
     return [x[:, torch.tensor([t, (t + 1) % 12])] for t in range(12)]
 

@@ -7,6 +7,7 @@ lists of indices (``x[:, neighbours]``) does the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +75,7 @@ def slice_gradients(
 
 
 def _by_place(operators: Spans, inside: NDArray[np.bool_]) -> _Sliced | None:
-    """The tensor that most slices are taken from by an index or a range."""
+    """The tensor that the slices with most zeros around them are taken from, by an index or a range."""
     groups: dict[tuple[tuple[int, ...], int], tuple[int, set[tuple[int, ...]]]] = {}
     for row in np.flatnonzero(inside).tolist():
         if operators.name[row] in _BACKWARD and (key := _sliced(operators.arguments[row])):
@@ -82,11 +83,12 @@ def _by_place(operators: Spans, inside: NDArray[np.bool_]) -> _Sliced | None:
             count, places = groups.get((shape, dimension), (0, set()))
             places.add(place)
             groups[shape, dimension] = (count + 1, places)
-    most = max(groups.items(), key=lambda item: item[1][0], default=None)
-    if most is None or len(most[1][1]) < _LEAST_SLICES:
+    several = {key: found for key, found in groups.items() if len(found[1]) >= _LEAST_SLICES}
+    if not several:
         return None
-    (shape, dimension), (_, places) = most
-    return shape, dimension, len(places)
+    # What counts is the zeros that are filled in: a loop may take small slices of each large one.
+    shape, dimension = max(several, key=lambda key: several[key][0] * math.prod(key[0]))
+    return shape, dimension, len(several[shape, dimension][1])
 
 
 def _by_lists(operators: Spans, inside: NDArray[np.bool_], steps: float) -> _Sliced | None:

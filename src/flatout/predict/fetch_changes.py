@@ -28,6 +28,7 @@ READ_GROUPS = ("read",)
 TRANSFORM_GROUPS = ("transform", "convert", "other")
 # Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
 AMPLIFIED = 4.0  # bytes read for each byte that a sample keeps
+_CUT = 16.0  # values of an array for each one of a sample: four times as long on each side
 _SHRUNK = 4.0  # times as many pixels before a transform as after it
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
 UNPACKING_GROUPS = ("read", "decompress")
@@ -171,9 +172,24 @@ def unpacking_groups(loader: LoaderStats) -> tuple[str, ...]:
 
 
 def unpacked_ratio(loader: LoaderStats) -> float | None:
-    """Values that libraries read out of volumes, for each value of a sample; None: no volume was read whole."""
+    """Values that libraries read out of arrays, for each value of a sample; None: none was read whole for a part of it.
+
+    A part of a volume is a patch of it. What else is far smaller than its array may have been made of all of it: where
+    reading takes most of the fetch, the rest is too cheap for that.
+    """
     arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
-    return arrays.values / kept if arrays and kept and (arrays.volumes or patch_shape(loader.delivery)) else None
+    if not arrays or not kept:
+        return None
+    ratio = arrays.values / kept
+    cut = ratio >= _CUT and arrays.seconds >= DOMINANT_SHARE * sample_s(loader)
+    return ratio if cut or arrays.volumes or patch_shape(loader.delivery) else None
+
+
+def sample_s(loader: LoaderStats) -> float:
+    """Seconds of fetching one sample."""
+    if not loader.delivery.samples:
+        return 0.0
+    return mean_s(loader.fetch.wall_s) * loader.delivery.batches / loader.delivery.samples
 
 
 def read_ratio(run: MeasuredRun, loader: LoaderStats) -> float | None:
@@ -191,7 +207,7 @@ def scans_tables(run: MeasuredRun, loader: LoaderStats) -> bool:
 
 
 def stored_bytes(loader: LoaderStats) -> float | None:
-    """Bytes of one sample's values in the type that its arrays were read in; None: no volume was read whole."""
+    """Bytes of one sample's values in the type that its arrays were read in; None: none was read whole for a part."""
     arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
     return kept * arrays.bytes / arrays.values if unpacked_ratio(loader) and arrays and kept else None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from flatout.diagnose.cause import COMPUTING_CAUSES, Found, Lacks, cause
 from flatout.diagnose.causes.storage import source_evidence
 from flatout.diagnose.evidence import hottest, split
-from flatout.measure.array_reads import sample_values
+from flatout.measure.array_reads import patch_shape, sample_values
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
@@ -62,7 +62,9 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     if share < NOISE_SHARE:
         return None
     if unpacked is not None:
-        title, amount = "whole volumes are read and unpacked for each patch", _unpacked(run, loader)
+        volumes = (loader.storage.arrays and loader.storage.arrays.volumes) or patch_shape(loader.delivery)
+        whole = "volumes" if volumes else "arrays"
+        title, amount = f"whole {whole} are read and unpacked for each patch", _unpacked(run, loader)
     else:
         title, amount = "far more is read than the samples keep", _read(read or 0.0, used or 0.0, ratio)
     return Found(
