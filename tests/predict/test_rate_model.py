@@ -257,6 +257,11 @@ def test_threads_that_spin_for_one_another_wait_for_the_workers_too() -> None:
     view = replace(make_view(**given, process={"threads": 2}), last_steps=there)
     assert model_of(view).now.core_wait_share == pytest.approx(0.45, abs=0.05)
     assert model_of(view).factor(Change(fetch_cpu_factor=0.1)) > 1.5
+    # While they spin they hold their cores, which more workers do not get.
+    now = model_of(replace(make_view(**{**given, "main_cores": 1.8}, process={"threads": 2}), last_steps=there)).now
+    assert now.spun_s == pytest.approx(now.main_runqueue_s) and now.spinning_cpu_s == pytest.approx(0.009, abs=1e-3)
+    assert now.changed(Change(num_workers=3)).main_cpu_s == pytest.approx(now.main_cpu_s + now.spinning_cpu_s)
+    assert now.changed(Change(num_workers=1)).main_cpu_s == pytest.approx(now.main_cpu_s)
     for other in (
         replace(view, last_steps=LastSteps()),
         replace(view, cores=4.0),

@@ -44,7 +44,8 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
     worker_cpu_s = _worker_cpu_s(loader, cpu_s)
     slowed_s = _slowed_s(run, total_s - wait_s - between_steps_s)
     # The training waits for a core that workers have no longer than they have one.
-    core_wait_s = min(max(_main_runqueue_s(run, total_s), slowed_s), worker_cpu_s)
+    queued_s = min(_main_runqueue_s(run, total_s), worker_cpu_s)
+    core_wait_s = min(max(queued_s, slowed_s), worker_cpu_s)
     pipeline = Pipeline(
         num_workers=workers,
         samples=samples,
@@ -60,6 +61,7 @@ def mean_pipeline(run: MeasuredRun, batches: int) -> tuple[Pipeline, tuple[str, 
         worker_cpu_s=worker_cpu_s,
         main_cpu_s=main_cpu_s,
         main_runqueue_s=core_wait_s if workers else 0.0,
+        spun_s=core_wait_s - queued_s if workers else 0.0,
         cores=cores,
         locked=_is_locked(loader, cpu_s, blocked_s),
     )
@@ -81,18 +83,22 @@ def replayed_step_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float | N
     return min(ceiling.step_s, now_s), min(ceiling.low_s, now_s)
 
 
-def computing_s(run: MeasuredRun, means: Pipeline) -> float:
-    """CPU seconds of a step without those in which its threads wait for each other.
+def computing_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float]:
+    """CPU seconds of a step without those in which its threads wait for each other, and those, within the step.
 
     Idle OpenMP threads spin, which counts as CPU time and gives way to workers, where there are some. A step whose
     batch is already there, with nothing beside it, needs at most all its threads for its time; so does taking over a
-    batch. Choosing indices is work of one thread.
+    batch. Choosing indices is work of one thread. What they spin for one whose core a worker has is no idleness.
     """
     if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None or not means.num_workers:
-        return means.main_cpu_s
-    threads = min(run.process.threads or 1, run.cores or math.inf)
+        return means.main_cpu_s, 0.0
+    threads = max(min(run.process.threads or 1, run.cores or math.inf), 1.0)
     indices_s = run.loading.delivery.indices_s / run.loading.delivery.batches
-    return min(means.main_cpu_s, max(threads, 1.0) * (means.replayed_step_s + means.handover_s) + indices_s)
+    computed_s, in_steps_s = (
+        min(means.main_cpu_s, threads * (step_s + means.handover_s) + indices_s)
+        for step_s in (means.replayed_step_s, means.step_s)
+    )
+    return computed_s, max(in_steps_s - computed_s, 0.0)
 
 
 def _samples(run: MeasuredRun, batches: int) -> float:

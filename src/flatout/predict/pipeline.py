@@ -85,7 +85,9 @@ class Pipeline:
     runqueue_part: float = 0.0  # run-queue / (on-CPU + run-queue)
     worker_cpu_s: float = 0.0  # all threads of the worker, serializing included
     main_cpu_s: float = 0.0
+    spinning_cpu_s: float = 0.0  # beside main_cpu_s: its threads wait for one that has no core, and hold theirs
     main_runqueue_s: float = 0.0  # the training's threads, ready, waiting for a core that the workers have
+    spun_s: float = 0.0  # the part of main_runqueue_s in which they spin for the one that waits
     cores: float | None = None  # usable by this run, other processes' use taken off
     locked: bool = False  # most of the fetch waits for one lock
     efficiency: float = 1.0  # measured supply / modelled supply; lost to uneven batches and hand-over
@@ -175,7 +177,7 @@ class Pipeline:
             fetch_cpu_s=fetch_cpu_s,
             fetch_blocked_s=fetch_blocked_s,
             worker_cpu_s=worker_cpu_s,
-            main_cpu_s=max(self.main_cpu_s - change.step_cpu_removed_s, 0.0),
+            main_cpu_s=_main_cpu_after(self, change, workers, worker_cpu_s),
             main_runqueue_s=main_runqueue_s,
             efficiency=_efficiency_after(self, change),
             handover_s=((self.handover_s - self.worker_busy_delay_s) * kept + delay_s) * change.handover_factor,
@@ -234,6 +236,17 @@ def _helper_cpu_after(now: Pipeline, change: Change) -> float:
 def _main_runqueue_after(now: Pipeline, worker_cpu_s: float) -> float:
     """Wait of the training thread for a core = the wait now x workers' CPU seconds after / now, and no longer."""
     return now.main_runqueue_s * min(worker_cpu_s / now.worker_cpu_s, 1.0) if now.worker_cpu_s > 0 else 0.0
+
+
+def _main_cpu_after(now: Pipeline, change: Change, workers: int, worker_cpu_s: float) -> float:
+    """CPU seconds of a step = those now - removed, and beside more workers those of the threads that spin.
+
+    Spinning = that now x workers' CPU seconds after / now, and no longer.
+    """
+    computed_s = max(now.main_cpu_s - change.step_cpu_removed_s, 0.0)
+    if workers <= now.num_workers or now.worker_cpu_s <= 0:
+        return computed_s
+    return computed_s + now.spinning_cpu_s * min(worker_cpu_s / now.worker_cpu_s, 1.0)
 
 
 def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:

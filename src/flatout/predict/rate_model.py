@@ -121,7 +121,8 @@ def fit(run: MeasuredRun) -> RateModel | None:
         replayed_step_s=replayed_step_s(run, means)[0],
         alone_batches_per_s=run.last_steps.loader_bps if means.num_workers else None,
     )
-    means = replace(means, main_cpu_s=computing_s(run, means))
+    computed_s, spinning_s = computing_s(run, means)
+    means = replace(means, main_cpu_s=computed_s, spinning_cpu_s=spinning_s)
     resampled = tuple(pipeline.calibrated() for pipeline in _resample(run, means))
     undisturbed = None
     others = run.usage.other_cores

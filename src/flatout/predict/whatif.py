@@ -131,7 +131,9 @@ class WhatIf:
         workers = loader.settings.num_workers if wanted.num_workers is None else wanted.num_workers
         size = loader.settings.batch_size
         factor = wanted.batch_size / size if wanted.batch_size and size else 1.0
-        step_s = self._fixed_s + (now.step_s - now.main_runqueue_s - self._fixed_s) * (factor if grows else 1.0)
+        # What threads spin for one that has no core is no queueing that the simulation makes by itself.
+        queued_s = now.main_runqueue_s - now.spun_s * min(workers / max(now.num_workers, 1), 1.0)
+        step_s = self._fixed_s + (now.step_s - queued_s - self._fixed_s) * (factor if grows else 1.0)
         main_cpu_s = min(now.main_cpu_s * step_s / now.step_s, step_s)
         own_s = min(own_handover_s(loader), now.handover_s) if now.num_workers else own_handover_s(loader)
         costs = Costs(

@@ -23,7 +23,7 @@ from .unneeded_work import UnneededWork
 # For all of them, and as planned, of the ten seconds after the window: the rates of the device take half a second. Less
 # where batches are read: steps with kept ones come afterwards.
 LIMIT_NS, PLANNED_NS = 9_500_000_000, 8_500_000_000
-LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 6_500_000_000, 4_500_000_000
+LIMIT_WITH_BATCHES_NS, PLANNED_WITH_BATCHES_NS = 5_300_000_000, 4_500_000_000
 BLOCK_NS = 200_000_000
 MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 ALL_COUNT = 3  # steps of a block; of more, one does not count

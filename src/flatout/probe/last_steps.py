@@ -33,13 +33,13 @@ from .recorder import REC, now, quietly
 from .trimming import evidence_of, trimmed
 
 LIMIT_NS = 10_000_000_000  # for these, the steps with one thing changed and the rates of the device
-LEAST_NS = 3_000_000_000
+LEAST_NS = 4_200_000_000
 KEPT = 8  # batches, handed out in turn
 PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, and copies to hand out
 KEEPING_NS = 500_000_000  # after this time fewer are enough
 LEAST_KEPT = 2
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
-SPARE_NS = 1_000_000_000  # of the planned time: steps may take longer by then
+SPARE_NS = 700_000_000  # of the planned time: steps may take longer by then
 OVERDUE = 2  # a block that takes this many times its time is cut short
 MOST_SWITCHES = 4  # from one DataLoader to another, as one that validates with gradients
 HELD_NS = 60_000_000_000
@@ -196,8 +196,9 @@ class LastSteps:
             finish_kernels()
             step_ns = max(step_ns, (now() - self.first_ns) // max(self.since_first, 1))
         budget_ns = self.deadline_ns - now() - loader_alone.PLANNED_NS - SPARE_NS
-        if not _queue_filled(self.iterator, 0):
-            budget_ns -= FILLING_NS
+        if not _queue_filled(self.iterator, 0):  # the workers keep up with the steps, or hold them up
+            awaited = getattr(self.iterator, "_tasks_outstanding", 0)
+            budget_ns -= min(awaited * REC.step_ns(REC.iterations), FILLING_NS)
         free = not self.compiled
         trimming = free and self._trim()
         planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, free, trimming)
