@@ -88,14 +88,14 @@ def computing_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float]:
 
     Idle OpenMP threads spin, which counts as CPU time and gives way to workers, where there are some. A step whose
     batch is already there, with nothing beside it, needs at most all its threads for its time; so does taking over a
-    batch. Choosing indices is work of one thread. What they spin for one whose core a worker has is no idleness.
+    batch, but for waiting until its worker gives it. Choosing indices is work of one thread. What they spin for one whose core a worker has is no idleness.
     """
     if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None or not means.num_workers:
         return means.main_cpu_s, 0.0
     threads = max(min(run.process.threads or 1, run.cores or math.inf), 1.0)
     indices_s = run.loading.delivery.indices_s / run.loading.delivery.batches
     computed_s, in_steps_s = (
-        min(means.main_cpu_s, threads * (step_s + means.handover_s) + indices_s)
+        min(means.main_cpu_s, threads * (step_s + means.handover_s - means.worker_busy_delay_s) + indices_s)
         for step_s in (means.replayed_step_s, means.step_s)
     )
     return computed_s, max(in_steps_s - computed_s, 0.0)

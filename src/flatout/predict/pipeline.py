@@ -250,8 +250,12 @@ def _main_cpu_after(now: Pipeline, change: Change, workers: int, worker_cpu_s: f
 
 
 def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:
-    """Remaining part of step and hand-over = 1 - (wait for a core now - after) / (step + hand-over)."""
-    return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / (now.step_s + now.handover_s), 1.0)
+    """Remaining part of step and own hand-over = 1 - (wait for a core now - after) / (step + own hand-over).
+
+    What of the hand-over busy workers delay is no part of the training's own wait.
+    """
+    own_s = now.step_s + now.handover_s - now.worker_busy_delay_s
+    return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / own_s, 1.0)
 
 
 def _worker_busy_delay_after(now: Pipeline, workers: int, worker_cpu_s: float) -> float:
