@@ -10,6 +10,7 @@ import pytest
 
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
+from flatout.measure.called_functions import CalledFunction
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.crowding import Crowding
 from flatout.measure.fusion import Fusible
@@ -394,3 +395,12 @@ def test_within_a_first_pass_calls_by_index_do_not_repeat() -> None:
     assert run.loading is not None
     functions = replace(run.loading.functions, called=run.loading.functions.called[:1])
     assert "samples_memoized" not in offered(replace(run, loading=replace(run.loading, functions=functions)))
+
+
+@pytest.mark.parametrize(("seconds", "every"), [(0.004, 10), (0.030, 50)])
+def test_what_reports_is_called_less_often_the_more_it_takes(seconds: float, every: int) -> None:
+    called = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", seconds * BATCHES)]}
+    view = replace(healthy(busy=COMPUTE | {"host_other": seconds}), called_functions=called)
+    found = offered(view)["report_less"]
+    assert found.settings == {"call_every": f"me/train.py:Journal.write:{every}"}
+    assert f"in every {every}th step" in found.title

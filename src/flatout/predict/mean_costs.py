@@ -88,7 +88,8 @@ def computing_s(run: MeasuredRun, means: Pipeline) -> tuple[float, float]:
 
     Idle OpenMP threads spin, which counts as CPU time and gives way to workers, where there are some. A step whose
     batch is already there, with nothing beside it, needs at most all its threads for its time; so does taking over a
-    batch, but for waiting until its worker gives it. Choosing indices is work of one thread. What they spin for one whose core a worker has is no idleness.
+    batch, but for waiting until its worker gives it. Choosing indices is work of one thread. What they spin for one
+    whose core a worker has is no idleness.
     """
     if run.uses_gpu is not False or not means.replayed_step_s or run.loading is None or not means.num_workers:
         return means.main_cpu_s, 0.0

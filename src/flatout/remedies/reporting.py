@@ -15,6 +15,8 @@ from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause
 
 EVERY = 10
+RARELY = 50  # as often as Lightning logs by default
+_STILL_MUCH = 0.15  # of a step that a tenth of the calls would take
 LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
 IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy for one function is worth it
 _MOST = 3
@@ -24,21 +26,22 @@ _BASIS = "measured time of its calls; the losses have to stay the same bit for b
 
 @remedy(("main_process_work", "logging"), IDENTICAL, risk="medium")
 def report_less(context: Context, cause: Cause) -> Proposal | None:
-    """Call what only reports in every tenth step."""
+    """Call what only reports in every tenth step, or less often where a tenth of it would still be much."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
     costly = [one for one in called if one.seconds >= LEAST_SHARE * window_s][:_MOST]
-    settings = calls_every(costly, EVERY)
+    all_s = sum(one.seconds for one in costly) / context.model.batches
+    tenth_s = all_s / EVERY
+    every = RARELY if tenth_s > _STILL_MUCH * (context.model.now.total_s - all_s + tenth_s) else EVERY
+    settings = calls_every(costly, every)
     if settings is None:
         return None
-    all_s = sum(one.seconds for one in costly) / context.model.batches
-    saved_s = (1 - 1 / EVERY) * all_s
     return Proposal(
-        title=f"call {_titled(costly)} in every {EVERY}th step",
-        change=shorter_step(saved_s),
+        title=f"call {_titled(costly)} in every {every}th step",
+        change=shorter_step((1 - 1 / every) * all_s),
         least=Change(),
-        how=f"if step % {EVERY} == 0: {costly[0].name.rpartition('.')[2]}(...), if it only reports: its log gets a "
-        "tenth as long",
+        how=f"if step % {every} == 0: {costly[0].name.rpartition('.')[2]}(...), if it only reports: one line of its "
+        f"log in {every} is left",
         settings=settings,
         basis=_BASIS,
         memory_bytes=0,
