@@ -169,11 +169,11 @@ def test_a_small_batch_is_known_from_two_batch_sizes() -> None:
 
 
 def test_of_passes_apart_from_the_steps_only_what_is_certain_counts_for_many_samples() -> None:
-    apart = doubled(0.6, fixed_low=0.3, passes=True)
-    assert found(small_batch(run(healthy(cpu=0.001), doubled=apart))).share == pytest.approx(0.3, abs=0.03)
+    apart = doubled(0.6, fixed_low=0.4, passes=True)
+    assert found(small_batch(run(healthy(cpu=0.001), doubled=apart))).share == pytest.approx(0.4, abs=0.03)
     few = replace(apart, samples=1.0)
     assert found(small_batch(run(healthy(cpu=0.001), doubled=few))).share == pytest.approx(0.6, abs=0.03)
-    unsure = replace(apart, fixed_low=0.2)
+    unsure = replace(apart, fixed_low=0.3)
     assert small_batch(run(healthy(cpu=0.001), doubled=unsure)) is None
 
 
