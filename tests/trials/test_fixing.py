@@ -490,6 +490,16 @@ def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, ma
     assert [title for title, _ in found.untried] == ["do by_hand, predicted 1.50x (1.35-1.65)"] * same
 
 
+def test_what_has_a_reason_not_to_be_tried_is_not_said_to_lack_time(tmp_path: Path) -> None:
+    found = remedy("workers", 2.0, num_workers=4)
+    choice = fixing(tmp_path, Machine([found], {})).choice
+    diagnosis = Machine([found], {}).diagnose(None)
+    assert choice.eligible(diagnosis, [], {}) == [found]
+    choice.untried[found.title] = (found.title, "the first pass takes too long")
+    choice.note_untried(diagnosis, [], {})
+    assert list(choice.untried.values()) == [(found.title, "the first pass takes too long")]
+
+
 def test_without_time_each_remedy_that_could_have_been_tried_is_listed(tmp_path: Path) -> None:
     remedies = [remedy("workers", 2.0, num_workers=4), remedy("threads", 1.6, threads=1), remedy("prefetch", 1.3)]
     remedies[2] = replace(remedies[2], settings={"prefetch_factor": 4})

@@ -12,11 +12,13 @@ from typing import Any
 import jsonschema
 import pytest
 
+from flatout.compare.ratio import Ratio
 from flatout.errors import CommandError, Interrupted, UsageError
 from flatout.measure.crowding import Contention
 from flatout.report.trying import lines, to_dict
 from flatout.runner import Bounds
 from flatout.trials.candidates import Candidate
+from flatout.trials.decide import ruled_out
 from flatout.trials.isolation import NAMESPACE, Isolation
 from flatout.trials.outcome import FAILED, TrialRun
 from flatout.trials.progress import ProgressLog
@@ -129,6 +131,11 @@ def test_a_gain_that_other_processes_alone_may_have_made_is_not_proved(tmp_path:
     assert "which alone may have made 1.50x" in " ".join(" ".join(lines(found)).split())
     runs[""] = replace(runs[""], speed=replace(made[""], contention=Contention(0.5, 1.0, 2)))
     assert tried(tmp_path, Machine(runs), "x").proved
+
+
+def test_a_loss_that_other_processes_alone_may_have_made_is_not_decided() -> None:
+    assert ruled_out(Ratio(0.8, 0.7, 1.3, 2, uneven=0.9)) and not ruled_out(Ratio(0.8, 0.7, 1.3, 2, uneven=0.6))
+    assert ruled_out(Ratio(0.8, 0.7, 0.9, 2, uneven=1.5)) and not ruled_out(Ratio(1.1, 0.7, 1.3, 2))
 
 
 def test_a_diverging_or_failing_candidate_gets_one_pair_and_a_slower_one_two(tmp_path: Path) -> None:

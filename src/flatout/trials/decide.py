@@ -95,8 +95,8 @@ def titled(remedy: Remedy, settings: Mapping[str, Any]) -> str:
 
 
 def ruled_out(ratio: Ratio) -> bool:
-    """True if no gain was seen; one that the differences between runs hide is undecided."""
-    return ratio.factor <= 1.0 + NOISE_SHARE
+    """True if no gain was seen; one that the differences between runs, or other processes, hide is undecided."""
+    return ratio.factor / min(ratio.uneven, 1.0) <= 1.0 + NOISE_SHARE
 
 
 def measured(ratio: Ratio) -> str:

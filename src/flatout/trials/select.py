@@ -101,7 +101,7 @@ class Choice:
         present = {remedy.id for remedy in diagnosis.remedies}
         done = {trial.remedy for trial in tried}
         for remedy in self.proposed.values():
-            if remedy.id not in done and _changes(remedy, kept):
+            if remedy.id not in done and remedy.title not in self.untried and _changes(remedy, kept):
                 why = (
                     "no time left in the budget" if remedy.id in present else "not proposed any more with what was kept"
                 )
