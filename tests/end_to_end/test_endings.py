@@ -162,6 +162,14 @@ def test_a_daemon_that_never_trains_is_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_after_a_training_that_ended_its_children_are_not_waited_for(tmp_path: Path) -> None:
+    text = script(tmp_path, TRAIN + "    if os.fork() == 0:\n        time.sleep(100)\n")
+    done = profile(tmp_path, PYTHON, text, "26", "0.01", "0", options=["--steps", "20"])
+    assert done.code == 0 and done.left == ()
+    assert not [problem for problem in done.info["problems"] if "within" in problem]
+
+
+@pytest.mark.slow
 def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(
         MAIN, MAIN + "        import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"

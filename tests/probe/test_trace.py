@@ -69,6 +69,16 @@ def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: s
 
 
 @pytest.mark.slow
+def test_a_folder_with_a_newline_in_its_name_gets_its_trace(tmp_path: Path) -> None:
+    folder = tmp_path / "a\nb"
+    folder.mkdir()
+    ran = run_probed(folder, SCRIPT, "sgd")
+    assert ran.code == 0 and ran.faults() == []
+    (path,) = folder.rglob("trace-*.json.gz")
+    assert isinstance(read_trace(path), KernelTrace)
+
+
+@pytest.mark.slow
 def test_a_step_with_a_backward_pass_for_each_sample_is_traced_whole(tmp_path: Path) -> None:
     ran = run_probed(tmp_path, SCRIPT, "each_sample")
     assert ran.faults() == []

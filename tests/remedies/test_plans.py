@@ -122,3 +122,12 @@ def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() 
     together = Change().and_then(found[0][1].change, step_s).and_then(found[1][1].change, step_s)
     assert together.step_removed_s == pytest.approx(0.84 * step_s)
     assert bundle(model, found)[0].gain.predicted == pytest.approx(model.factor(together))
+
+
+def test_a_plan_makes_batches_larger_in_one_way() -> None:
+    model = fit(healthy())
+    assert model is not None
+    accumulate = replace(remedy("a", "optimisation", "medium"), settings={"accumulate": 2})
+    bigger = replace(remedy("b", "optimisation", "medium"), settings={"batch_size": 2, "lr_factor": 1.41})
+    change = proposal(Change(step_removed_s=0.001))
+    assert bundle(model, [(accumulate, change), (bigger, change)])[0].settings == {"accumulate": 2}

@@ -496,7 +496,7 @@ def test_what_has_a_reason_not_to_be_tried_is_not_said_to_lack_time(tmp_path: Pa
     diagnosis = Machine([found], {}).diagnose(None)
     assert choice.eligible(diagnosis, [], {}) == [found]
     choice.untried[found.title] = (found.title, "the first pass takes too long")
-    choice.note_untried(diagnosis, [], {})
+    choice.note_untried([], {})
     assert list(choice.untried.values()) == [(found.title, "the first pass takes too long")]
 
 
@@ -507,3 +507,13 @@ def test_without_time_each_remedy_that_could_have_been_tried_is_listed(tmp_path:
     found = fixed(tmp_path, machine, Options(budget_s=45.0))
     assert [trial.remedy for trial in found.tried] == ["workers"]
     assert [why for _, why in found.untried] == ["no time left in the budget"] * 2
+
+
+def test_what_a_trial_cannot_tell_from_noise_is_listed_in_one_line(tmp_path: Path) -> None:
+    remedies = [remedy("workers", 2.0, num_workers=4)]
+    remedies += [replace(remedy(name, 1.01, threads=1), gain=Gain(1.01, 0.97, 1.04)) for name in ("a", "b")]
+    found = fixed(tmp_path, Machine(remedies, {"num_workers": 1.8}))
+    assert [trial.remedy for trial in found.tried] == ["workers"]
+    ((title, why),) = found.untried
+    assert title == "do a, predicted 1.01x (0.97-1.04); do b, predicted 1.01x (0.97-1.04)"
+    assert why == "less than a trial could distinguish from noise"

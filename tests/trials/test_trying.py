@@ -218,3 +218,14 @@ def test_ctrl_c_shows_what_was_measured(tmp_path: Path) -> None:
     with pytest.raises(Interrupted) as nothing:
         tried(tmp_path, Machine({"": Interrupted()}), "x")
     assert nothing.value.lost.startswith("ended by Ctrl-C before the first run was complete")
+
+
+def test_a_candidate_that_was_left_out_comes_back_when_it_is_ahead_again(tmp_path: Path) -> None:
+    def lucky(call: int) -> float:
+        return 1.6 if call < 7 else 1.05  # in the first round alone
+
+    machine = Machine({"lucky": lucky, "luckier": lucky, "steady": 1.4, "none": 1.0})
+    found = tried(tmp_path, machine, "lucky", "luckier", "steady", "none")
+    assert machine.calls[1:6] == ["", "lucky", "luckier", "steady", "none"] and "steady" not in machine.calls[6:9]
+    assert found.best.title == "--env X=steady" and found.best.outcome == "proved"
+    assert [one.outcome for one in found.candidates if one.title == "--env X=none"] == ["unconfirmed"]

@@ -86,6 +86,8 @@ def next_command(
         remedies: ``flatout fix`` tries those that it can put into the command.
         ended: as for ``verdict``.
     """
+    if not command:  # a record that is damaged
+        return "flatout runs"
     if ended and (ledger is None or ledger.steps.count < LEAST_STEPS):
         return f"flatout profile --full -- {shell_line(command)}"
     if ledger is not None and 0 < ledger.steps.count < LEAST_STEPS:

@@ -41,6 +41,14 @@ def descendants(pid: int) -> list[psutil.Process]:
     return [process for process in _below(pid) if _alive(process)]
 
 
+def is_running(pid: int) -> bool:
+    """True if there is such a process, and it has not ended."""
+    try:
+        return _alive(psutil.Process(pid))
+    except psutil.Error:
+        return False
+
+
 def _below(pid: int) -> list[psutil.Process]:
     """As ``descendants``, zombies included."""
     try:

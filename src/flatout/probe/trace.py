@@ -140,7 +140,7 @@ def _finish():
         inner.acc_events = False
     with held_back():
         profiler.__exit__(None, None, None)
-    _export(profiler, os.path.join(REC.run, "trace-%s.json" % REC.id))
+    _reference(_export, profiler, REC.run, "trace-%s.json" % REC.id)  # without it, the rest is still worth having
     found = {"reference": _reference(measure), "trace_faults": [faults, system_ns, passed_ns]}
     if REC.flags & events.EXPERIMENTED:  # it may take more than the trace
         begun_ns = now()
@@ -151,9 +151,17 @@ def _finish():
     REC.publish()
 
 
-def _export(profiler, path):
+def _export(profiler, folder, name):
     """Write the trace, packed; torch would unpack it in the folder for temporary files, where it may be left."""
-    profiler.export_chrome_trace(path)
+    path = os.path.join(folder, name)
+    if path.isprintable():
+        profiler.export_chrome_trace(path)
+    else:  # torch leaves such characters out of the name
+        opened = os.open(folder, os.O_RDONLY)
+        try:
+            profiler.export_chrome_trace("/proc/self/fd/%d/%s" % (opened, name))
+        finally:
+            os.close(opened)
     with open(path, "rb") as plain, gzip.open(path + ".part", "wb", compresslevel=3) as packed:
         shutil.copyfileobj(plain, packed, 1 << 20)
     os.replace(path + ".part", path + ".gz")

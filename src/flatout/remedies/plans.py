@@ -17,6 +17,7 @@ PLANS: tuple[tuple[str, frozenset[str], frozenset[str]], ...] = (
     ("aggressive", frozenset({IDENTICAL, NUMERICS, DATA, OPTIMISATION}), frozenset({"low", "medium", "high"})),
 )
 _FIXED = {name for name, setting in SETTINGS.items() if setting.injector is None}  # only the user's own options have it
+_LARGER_BATCH = {"batch_size", "accumulate"}  # samples to an update: twice of both would be four times as many
 _TWO_WAYS = [(name, setting.instead_of) for name, setting in SETTINGS.items() if setting.instead_of]
 _RISKS = ("low", "medium", "high")
 # The least gain in throughput that a remedy has to add to those before it: trials do not resolve less.
@@ -67,6 +68,8 @@ def _stands_in(remedy: Remedy, chosen: Sequence[tuple[Remedy, Proposal]]) -> boo
     shared = theirs.keys() & remedy.settings.keys()
     one_of = [name for name in shared if SETTINGS[name].choices and not SETTINGS[name].several]
     if any(theirs[name] != remedy.settings[name] for name in one_of):
+        return True
+    if _LARGER_BATCH & theirs.keys() and _LARGER_BATCH & remedy.settings.keys():
         return True
     return any({one, other} & theirs.keys() and {one, other} & remedy.settings.keys() for one, other in _TWO_WAYS)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
 from flatout.terminal_text import one_line
 from flatout.trials.export import Export
@@ -27,6 +28,9 @@ OUTCOMES = {
     "refused": "could not be set",
     "stalled": "stalled",
 }
+
+
+_MEDIANS = "medians of all runs; the factor is of pairs of runs, one right after the other, which compare better"
 
 
 def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Export] | None = None) -> list[str]:
@@ -115,11 +119,13 @@ def _proved(proof: Proof) -> str:
 def _proof(fixed: FixResult) -> list[str]:
     proof = fixed.proof
     assert proof is not None, "asked for only when there is one"
+    differ = abs(proof.after / proof.before / proof.ratio.factor - 1) > NOISE_SHARE
     noise = "; ".join(said for said in (proof.ratio.differing, proof.ratio.disturbed) if said)
     pairs = f"{proof.ratio.pairs} pairs of runs, A B B A" if proof.ratio.pairs > 1 else "one pair of runs"
     return [
         f"  {'before':10}{proof.before:12,.1f} {proof.unit}",
         f"  {'after':10}{proof.after:12,.1f} {proof.unit}   {pairs}",
+        *(_wrapped(f"rates     {_MEDIANS}", 2) if differ else ()),
         *_wrapped(f"loss      {proof.loss}", 2),
         *(_wrapped(f"noise     {noise}", 2) if noise else ()),
     ]

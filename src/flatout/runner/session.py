@@ -20,7 +20,7 @@ from flatout.errors import SIGNAL_CODE, CommandError
 from flatout.machine.sampler import SystemSampler
 from flatout.machine.shm import left_in_shm, remove_left, shm_names
 from flatout.machine.snapshot import take_snapshot
-from flatout.machine.tree import become_subreaper, descendants, end_tree
+from flatout.machine.tree import become_subreaper, descendants, end_tree, is_running
 from flatout.probe.contract import LIVE_PLAN
 from flatout.probe.events import FORMAT_VERSION
 from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_REPLAY, COMMAND_STOP, COMMAND_TRACE
@@ -171,6 +171,7 @@ class _Session:
         self.guard: Callable[[], str | None] | None = None
         self.beside: set[int] = set()  # processes that are not the command's
         self.guarded: str | None = None
+        self._trained_pid: int | None = None  # of the process that trained as the window ended; None: not visible here
         self.ended: set[int] = set()  # pids of what was ended
         self.output: IO[bytes] | None = None
         self.command = list(command)
@@ -297,6 +298,8 @@ class _Session:
         """End the measured window; then experiments and a trace, when wanted and the training still steps."""
         self._end_step(live)
         self.info["window_end_ns"] = time.monotonic_ns()
+        if live.training_pid is not None and is_running(live.training_pid):
+            self._trained_pid = live.training_pid
         step_s = max((live.last_step_ns - live.first_step_ns) / 1e9 / max(live.steps - 1, 1), 0.0)
         measurable = 5 * step_s <= EXPERIMENTS_WITHIN_S  # where not, the report says that nothing was tried
         if self.experiments:
@@ -338,8 +341,10 @@ class _Session:
     def _wait_for(self, reached: Callable[[Live], bool], seconds: float) -> bool:
         """Wait until the training says so; True if it still trains and has not when the time is up."""
         deadline_s = time.monotonic() + seconds
-        while time.monotonic() < deadline_s and not reached(self.reader.read()):
-            if self.signals.stop or not self._tree():
+        trained = self._trained_pid
+        while time.monotonic() < deadline_s and not reached(live := self.reader.read()):
+            over = trained is not None and live.training_pid == trained and not is_running(trained)
+            if self.signals.stop or over or not self._tree():
                 return False
             time.sleep(LOOK_EVERY_S)
         return not reached(self.reader.read())

@@ -93,7 +93,6 @@ class Fixing:
         self.live = LiveTrials(runs, self.choice, self.progress, options, log, run_blocks)
         self.ended = ""
         self.look: Look | None = None
-        self._latest: Diagnosis | None = None  # the remedies of which are tried
         self.proof: Proof | None = None
         self.first_kept: Pairs | None = None  # of the trial of the only kept remedy, which compare what the proof does
         self.interrupted: Interrupted | None = None
@@ -141,7 +140,7 @@ class Fixing:
 
     def _result(self, look: Look) -> FixResult:
         setup, first, tried = self.runs.setup, look.diagnosis, self.progress.tried
-        self.choice.note_untried(self._latest or first, tried, self.progress.settings)
+        self.choice.note_untried(tried, self.progress.settings)
         return FixResult(
             command=setup.command,
             before=look.rate,
@@ -165,7 +164,6 @@ class Fixing:
         """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
         diagnosis = self._with_profiled(look.diagnosis)
         while True:
-            self._latest = diagnosis
             remedy = self._next(diagnosis)
             if remedy is None:
                 self.ended = nothing_left(self.progress.tried, self.options.budget_s)

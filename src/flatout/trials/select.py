@@ -56,6 +56,8 @@ class Choice:
         locations: of the user's settings; None: unknown.
         untried: title -> remedies that were not tried, and why.
         proposed: id -> the latest remedy of this kind that could have been tried.
+        next_ones: ids of those that could be tried next.
+        minor: title -> gain of those with less than a trial can distinguish from noise.
     """
 
     allowed: frozenset[str]
@@ -63,6 +65,8 @@ class Choice:
     locations: SettingLocations | None
     untried: dict[str, tuple[str, str]] = field(default_factory=dict)
     proposed: dict[str, Remedy] = field(default_factory=dict)
+    next_ones: frozenset[str] = frozenset()
+    minor: dict[str, Remedy] = field(default_factory=dict)
 
     def eligible(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> list[Remedy]:
         """The untried remedies whose gain a trial can distinguish from noise and that the command can take.
@@ -74,8 +78,11 @@ class Choice:
         """
         done = {key(trial) for trial in tried}
         found = list[Remedy]()
+        self.minor = {}
         for proposed in diagnosis.remedies:
             if proposed.gain.high < 1.0 + 2 * NOISE_SHARE:
+                if proposed.settings and not self._barred(proposed) and _changes(proposed, kept):
+                    self.minor[proposed.id] = proposed
                 continue
             settings = self.mechanics[proposed.mechanics].settings(proposed, diagnosis.loader)
             if isinstance(settings, str):
@@ -88,24 +95,27 @@ class Choice:
             elif key(remedy) not in done and _changes(remedy, kept):
                 found.append(remedy)
         self.proposed.update({remedy.id: remedy for remedy in found})
+        self.next_ones = frozenset(remedy.id for remedy in found)
         return found
 
-    def note_untried(self, diagnosis: Diagnosis, tried: Sequence[Trial], kept: Mapping[str, Any]) -> None:
+    def note_untried(self, tried: Sequence[Trial], kept: Mapping[str, Any]) -> None:
         """Record what could have been tried and was not, and why.
 
         Args:
-            diagnosis: the last one.
             tried: all trials.
             kept: settings, by name.
         """
-        present = {remedy.id for remedy in diagnosis.remedies}
         done = {trial.remedy for trial in tried}
         for remedy in self.proposed.values():
-            if remedy.id not in done and remedy.title not in self.untried and _changes(remedy, kept):
-                why = (
-                    "no time left in the budget" if remedy.id in present else "not proposed any more with what was kept"
-                )
-                self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
+            if remedy.id in {*done, *self.minor} or remedy.title in self.untried or not _changes(remedy, kept):
+                continue
+            gone = "not proposed any more with what was kept"
+            why = "no time left in the budget" if remedy.id in self.next_ones else gone
+            self.untried[remedy.title] = (f"{remedy.title}, predicted {interval(remedy.gain)}", why)
+        minor = [remedy for remedy in self.minor.values() if remedy.id not in done]
+        if minor:
+            titles = "; ".join(f"{remedy.title}, predicted {interval(remedy.gain)}" for remedy in minor)
+            self.untried[titles] = (titles, "less than a trial could distinguish from noise")
 
     def _barred(self, remedy: Remedy) -> str:
         if not remedy.settings or self._has_no_location(remedy):

@@ -189,9 +189,12 @@ class Trying:
     # --- rounds ---
 
     def _rounds(self) -> None:
-        """A run without and a run with each candidate; after each round the slower half is left out."""
+        """A run without and a run with each candidate; after each round the slower half is left out.
+
+        One that was left out comes back if those before it fell behind it.
+        """
         left, number = [entry for entry in self.entries if entry.pairs.failed is None], 0
-        while left and number < MOST_PAIRS:
+        while left:
             if number and not self.budget.room(1 + len(left)):
                 self._stop(left, "the budget had no room for another pair")
                 self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another pair."
@@ -199,7 +202,7 @@ class Trying:
             if not self._round(left, number):
                 return
             number += 1
-            left = self._halved([entry for entry in left if self._open(entry)])
+            left = self._halved([entry for entry in left if self._open(entry)]) or self._overtaking()
 
     def _round(self, left: Sequence[_Entry], number: int) -> bool:
         """One run without, one with each: in the other direction each time, so that drift affects all equally.
@@ -252,7 +255,7 @@ class Trying:
         ratio = entry.pairs.ratio()
         if entry.pairs.failed is not None or ratio is None or diverges(entry.pairs):
             return False
-        return ratio.pairs < LEAST_PAIRS or not decided(ratio)
+        return ratio.pairs < LEAST_PAIRS or (ratio.pairs < MOST_PAIRS and not decided(ratio))
 
     def _halved(self, left: list[_Entry]) -> list[_Entry]:
         """The faster half (successive halving: Jamieson and Talwalkar 2016); of two, both get their second pair."""
@@ -262,6 +265,16 @@ class Trying:
         kept = ordered[: math.ceil(len(ordered) / 2)]
         self._stop(ordered[len(kept) :], f"{kept[0].name} was faster" if kept else "")
         return kept
+
+    def _overtaking(self) -> list[_Entry]:
+        """The fastest of those that were left out, if it is now ahead of all others."""
+        measured = [entry for entry in self.entries if entry.pairs.a and entry.pairs.failed is None]
+        first = max(measured, key=lambda entry: entry.factor, default=None)
+        if first is None or not first.stopped or not self._open(first):
+            return []
+        first.stopped = ""
+        self.log.say(f"{first.name} is ahead again")
+        return [first]
 
     @staticmethod
     def _stop(entries: Sequence[_Entry], why: str) -> None:

@@ -70,7 +70,8 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     return Found(
         title=title,
         share=share,
-        confidence=0.85,
+        # Where whole arrays are read, and most of the fetch goes to what is made of them, all of each may be needed.
+        confidence=0.85 if unpacked is not None or loader.storage.arrays is None else 0.5,
         evidence=(
             *amount,
             split(loader).evidence(),
