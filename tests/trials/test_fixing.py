@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,92 +14,15 @@ import pytest
 
 from flatout.errors import CommandError, Interrupted, UsageError
 from flatout.report.fix import lines, to_dict
-from flatout.results import Diagnosis, Gain, Remedy
+from flatout.results import Diagnosis, Gain
 from flatout.results import RemedyBundle as Bundle
-from flatout.runner import Bounds
 from flatout.trials.export import Export
 from flatout.trials.fix_options import Options
-from flatout.trials.fixing import Fixing
-from flatout.trials.isolation import NAMESPACE, Isolation
-from flatout.trials.journal import begin, resume
 from flatout.trials.outcome import FAILED, OUT_OF_MEMORY, REFUSED, TOO_SHORT, TrialRun
-from flatout.trials.progress import ProgressLog
-from flatout.trials.result import FixResult
 from flatout.trials.trial_run import TrialSetup
 from flatout.units import parse_duration
+from tests.trials.fix_machine import Machine, fixed, fixing, remedy
 from tests.trials.made_runs import ledger, trial_run
-
-COMMAND = ("python", "train.py")
-
-
-def remedy(id: str, gain: float, semantic_class: str = "identical", **settings: Any) -> Remedy:
-    return Remedy(
-        id, "c", f"do {id}", semantic_class, "low", Gain(gain, gain * 0.9, gain * 1.1), 0, f"write {id}", "", settings
-    )
-
-
-class Machine:
-    """Runs no command: rates follow from the settings."""
-
-    def __init__(self, remedies: list[Remedy], factors: dict[Any, Any]) -> None:
-        self.remedies, self.factors = remedies, factors
-        self.calls: list[dict[str, Any]] = []
-        self.now_s = 0.0
-        self.look = Path("nowhere")
-        self.plans: tuple[Bundle, ...] = ()
-
-    def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
-        self.calls.append(dict(settings))
-        self.now_s += 5.0
-        rate = 100.0 + 0.1 * (len(self.calls) % 3)
-        losses = [1.0] * 40
-        for name, value in settings.items():
-            made = self.factors.get((name, value), self.factors.get(name, 1.0))
-            if isinstance(made, TrialRun):
-                return made
-            if made in ("diverges", "few losses"):
-                losses = [9.0] * 40 if made == "diverges" else [1.0] * 7
-                made = 2.0
-            if made is KeyboardInterrupt or isinstance(made, Interrupted):
-                raise made
-            rate *= made
-        found = trial_run(rate, losses)
-        run = SimpleNamespace(path=self.look)
-        return TrialRun(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
-
-    def diagnose(self, run: object, refuted: Collection[str] = ()) -> Diagnosis:
-        plans = [replace(one, remedies=tuple(t for t in one.remedies if t[3:] not in refuted)) for one in self.plans]
-        return Diagnosis(
-            "run", "run", COMMAND, "It waits.", ledger(), (), (), tuple(self.remedies), (), "", "",
-            plans=tuple(plan for plan in plans if plan.remedies),
-            loader={"num_workers": 1, "batch_size": 8, "prefetch_factor": 2},
-        )  # fmt: skip
-
-
-def fixing(
-    tmp_path: Path,
-    machine: Machine,
-    options: Options | None = None,
-    going_on: bool = False,
-    quiet: bool = True,
-    profiled: Any = None,
-) -> Fixing:
-    journal = resume(tmp_path, COMMAND) if going_on else begin(tmp_path, COMMAND)
-    setup = TrialSetup(COMMAND, journal.folder, tmp_path / "runs", Bounds(), Isolation(NAMESPACE))
-    return Fixing(
-        setup,
-        options or Options(),
-        journal,
-        ProgressLog(quiet),
-        run_once=machine.run,
-        profiled=profiled,
-        diagnose=machine.diagnose,
-        clock=lambda: machine.now_s,
-    )
-
-
-def fixed(tmp_path: Path, machine: Machine, options: Options | None = None, going_on: bool = False) -> FixResult:
-    return fixing(tmp_path, machine, options, going_on).run()
 
 
 def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
@@ -470,50 +393,3 @@ def test_a_gain_that_all_pairs_leave_undecided_is_not_called_no_gain(tmp_path: P
     assert trial.outcome == "unconfirmed" and trial.ratio is not None and trial.ratio.pairs == 4
     assert trial.why.startswith("not decided: ") and "no gain" not in trial.why
     assert found.ended == "A gain was seen that 4 pairs of runs did not prove."
-
-
-@pytest.mark.parametrize("machine_name", ["2 cores", "8 cores"])
-def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, machine_name: str) -> None:
-    earlier = (remedy("threads", 5.0, threads=1), remedy("by_hand", 1.5))
-    machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8, "threads": 1.5})
-    profile: Any = SimpleNamespace(id="profile")
-
-    def diagnose(run: Any, refuted: Collection[str] = ()) -> Diagnosis:
-        made = replace(machine.diagnose(run), machine="2 cores")
-        return replace(made, remedies=earlier, machine=machine_name) if run is profile else made
-
-    fix = fixing(tmp_path, machine, profiled=profile)
-    fix._diagnose = diagnose
-    found = fix.run()
-    same = machine_name == "2 cores"
-    assert [trial.remedy for trial in found.tried] == ["threads"] * same + ["workers"]
-    assert [title for title, _ in found.untried] == ["do by_hand, predicted 1.50x (1.35-1.65)"] * same
-
-
-def test_what_has_a_reason_not_to_be_tried_is_not_said_to_lack_time(tmp_path: Path) -> None:
-    found = remedy("workers", 2.0, num_workers=4)
-    choice = fixing(tmp_path, Machine([found], {})).choice
-    diagnosis = Machine([found], {}).diagnose(None)
-    assert choice.eligible(diagnosis, [], {}) == [found]
-    choice.untried[found.title] = (found.title, "the first pass takes too long")
-    choice.note_untried([], {})
-    assert list(choice.untried.values()) == [(found.title, "the first pass takes too long")]
-
-
-def test_without_time_each_remedy_that_could_have_been_tried_is_listed(tmp_path: Path) -> None:
-    remedies = [remedy("workers", 2.0, num_workers=4), remedy("threads", 1.6, threads=1), remedy("prefetch", 1.3)]
-    remedies[2] = replace(remedies[2], settings={"prefetch_factor": 4})
-    machine = Machine(remedies, {"num_workers": 1.8})
-    found = fixed(tmp_path, machine, Options(budget_s=45.0))
-    assert [trial.remedy for trial in found.tried] == ["workers"]
-    assert [why for _, why in found.untried] == ["no time left in the budget"] * 2
-
-
-def test_what_a_trial_cannot_tell_from_noise_is_listed_in_one_line(tmp_path: Path) -> None:
-    remedies = [remedy("workers", 2.0, num_workers=4)]
-    remedies += [replace(remedy(name, 1.01, threads=1), gain=Gain(1.01, 0.97, 1.04)) for name in ("a", "b")]
-    found = fixed(tmp_path, Machine(remedies, {"num_workers": 1.8}))
-    assert [trial.remedy for trial in found.tried] == ["workers"]
-    ((title, why),) = found.untried
-    assert title == "do a, predicted 1.01x (0.97-1.04); do b, predicted 1.01x (0.97-1.04)"
-    assert why == "less than a trial could distinguish from noise"

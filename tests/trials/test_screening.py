@@ -23,7 +23,7 @@ from flatout.trials.progress import ProgressLog
 from flatout.trials.result import FixResult
 from flatout.trials.screening import Costs
 from flatout.trials.trial_run import TrialSetup
-from tests.trials.test_fixing import COMMAND, Machine, remedy
+from tests.trials.fix_machine import COMMAND, Machine, remedy
 
 WORKERS = remedy("workers", 2.0, num_workers=4)
 

@@ -56,8 +56,8 @@ class Choice:
         locations: of the user's settings; None: unknown.
         untried: title -> remedies that were not tried, and why.
         proposed: id -> the latest remedy of this kind that could have been tried.
-        next_ones: ids of those that could be tried next.
-        minor: title -> gain of those with less than a trial can distinguish from noise.
+        next_ones: ids of those that could be tried next, by the latest diagnosis.
+        minor: id -> remedy with a smaller gain than a trial can distinguish from noise, by the latest diagnosis.
     """
 
     allowed: frozenset[str]

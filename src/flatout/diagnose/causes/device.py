@@ -22,8 +22,8 @@ from flatout.units import counted, duration, percent
 _HOST_ACCOUNTS = ("host_other", "logging", "device_sync")
 # Cost the same whatever the batch size: they work on parameters, not on samples.
 FIXED_ACCOUNTS = ("optimizer", "collective")
-# Twice the batch then gives at least 1.2x. In 30 trainings that were looked at it was below where something else was
-# wrong or nothing, and at least 47% where the batch was too small.
+# Twice the batch then gives at least 1.2x. In 32 looks at trainings on one machine, whatever lay below was no small
+# batch: something else was wrong, or nothing. Where the batch was too small, it was 47% and more.
 _FIXED_SHARE = 0.35
 _LARGE_PART = 0.25  # of the time: in the optimizer, or of a device without a kernel
 # So few samples make operators small; with more, many operators are the more likely reason for their overhead.
