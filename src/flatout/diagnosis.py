@@ -12,6 +12,7 @@ from flatout.machine.snapshot import Machine
 from flatout.measure.build import build_view
 from flatout.measure.loader_stats import LoaderStats
 from flatout.predict.context import Context
+from flatout.predict.fetch_changes import repeats_within_pass
 from flatout.probe.settings import SETTINGS
 from flatout.record import Run
 from flatout.remedies import propose
@@ -62,7 +63,11 @@ def diagnose(run: Run, refuted: Collection[str] = ()) -> Diagnosis:
 
 def _loader(loader: LoaderStats) -> dict[str, Any]:
     settings = {name: getattr(loader.settings, name) for name in _RECORDED}
-    return settings | {"data_folder": loader.storage.data_folder, "dataset_len": loader.settings.dataset_len}
+    return settings | {
+        "data_folder": loader.storage.data_folder,
+        "dataset_len": loader.settings.dataset_len,
+        "repeats_within_pass": repeats_within_pass(loader),
+    }
 
 
 def _machine(run: Run) -> str:

@@ -24,7 +24,6 @@ OTHERS = {
     "probe/injections/backends.py",  # how each setting of torch's own libraries is set
     "probe/injections/loader.py",  # how each setting of the loader is set
     "record/fields.py",  # types of what the record has
-    "remedies/queue.py",  # the settings of one remedy
     "trials/source_patch.py",  # parameters of DataLoader, in its own order
 }
 

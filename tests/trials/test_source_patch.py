@@ -6,7 +6,7 @@ import pytest
 
 from flatout import extras
 from flatout.errors import UsageError
-from flatout.trials.source_patch import named_values, patched
+from flatout.trials.source_patch import left_out, named_values, patched
 
 SETTINGS = {"num_workers": 4, "persistent_workers": True, "autocast": "bf16"}
 
@@ -95,3 +95,23 @@ def test_a_value_from_a_name_is_set_at_its_origin_and_not_patched_over(source: s
     assert patched(source, SETTINGS) is None
     assert named_values(source, SETTINGS) == [said]
     assert named_values("loader = DataLoader(d, num_workers=0)", SETTINGS) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "each_pass"),
+    [
+        ("for epoch in range(9):\n    for x in DataLoader(d, 8):\n        step(x)\n", True),
+        ("for epoch in range(9):\n    train(DataLoader(d, 8))\n", True),
+        ("while True:\n    loader = DataLoader(d, 8)\n    for x in loader:\n        step(x)\n", True),
+        ("loader = DataLoader(d, 8)\nfor epoch in range(9):\n    for x in loader:\n        step(x)\n", False),
+        ("for x in DataLoader(d, 8):\n    step(x)\n", False),
+        # The passes over it are further inside, or cannot be seen.
+        ("for fold in folds:\n    loader = DataLoader(d, 8)\n    for e in many:\n        for x in loader:\n            y\n", False),
+        ("for fold in folds:\n    train(DataLoader(d, 8))\n", False),
+    ],
+)  # fmt: skip
+def test_workers_of_a_loader_that_each_pass_makes_anew_are_not_kept(source: str, each_pass: bool) -> None:
+    kept = "" if each_pass else ", persistent_workers=True"
+    assert patched(source, SETTINGS) == source.replace("8)", f"8, num_workers=4{kept})")
+    assert ("before the loop over passes" in left_out(source, SETTINGS)) == each_pass
+    assert (patched(source, {"persistent_workers": True}) is None) == each_pass

@@ -38,6 +38,8 @@ COPY_BYTES_PER_S = 3e8
 LARGE_BATCH = 1 << 20
 # Times that a process has opened each file: fewer may be files that only a few samples need.
 _OPENED_AGAIN = 1.5
+# Times that a process has opened each file in a pass: as often, what each call makes of it repeats before the next one.
+_OPENED_OFTEN = 4.0
 # Files of one sample of a stream: fewer may be a picture with its mask or its labels.
 _THROWN_AWAY = 4.0
 # Threads that compute in a worker besides the one that fetches; fewer are measurement noise.
@@ -47,6 +49,12 @@ SEVERAL_THREADS = 1.5
 def reads_again(loader: LoaderStats) -> bool:
     """True if files were read more than once: in a second pass, or in one that has no end."""
     return loader.delivery.epochs_started >= 1 or (loader.storage.opens_per_file or 1.0) >= _OPENED_AGAIN
+
+
+def repeats_within_pass(loader: LoaderStats) -> bool:
+    """True if many samples of a pass were made of the same file."""
+    passes = max(loader.delivery.epochs_started, 0) + 1
+    return (loader.storage.opens_per_file or 1.0) / passes >= _OPENED_OFTEN
 
 
 def files_thrown_away(loader: LoaderStats) -> float | None:

@@ -18,6 +18,7 @@ from flatout.predict.fetch_changes import (
     TOKENISE_GROUPS,
     TRANSFORM_GROUPS,
     reads_again,
+    repeats_within_pass,
     samples_there_are,
     scans_tables,
     shrinking_share,
@@ -123,8 +124,8 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
         # Other sets, such as that of the validation, may take what is left of the room.
         settings={"sample_cache_bytes": room},
         basis=(
-            "measured share of decoding and of the transforms before the first random one, from the second pass on; "
-            "assumes that copying what is stored takes a tenth of the decoding, at worst two fifths"
+            "measured share of decoding and of the transforms before the first random one, "
+            f"{'once each file was decoded' if repeats_within_pass(loader) else 'from the second pass on'}; assumes that copying what is stored takes a tenth of the decoding, at worst two fifths"
         ),
         memory_bytes=needed,
     )

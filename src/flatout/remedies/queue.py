@@ -13,6 +13,7 @@ from flatout.predict.whatif import Wanted, WhatIf
 from flatout.predict.workers import enough_prefetch, most_workers
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, Proposal, remedy
+from flatout.remedies.workers import keeping_workers
 from flatout.results import Cause
 from flatout.units import percent
 
@@ -56,12 +57,14 @@ def queue_settings(context: Context, cause: Cause) -> Proposal | None:
     if workers == loader.settings.num_workers or depth == depth_now:
         return None  # one of the two is enough, and has its own remedy
     gain = whatif.gain(Wanted(num_workers=workers, prefetch_factor=depth))
+    keep = keeping_workers(loader)
+    restarts = ", persistent_workers=True" if keep else ""
     return Proposal(
         title=f"set num_workers={workers} and prefetch_factor={depth}",
         change=Change(),
         gain=gain,
-        how=f"DataLoader(..., num_workers={workers}, prefetch_factor={depth}, persistent_workers=True)",
-        settings={"num_workers": workers, "prefetch_factor": depth, "persistent_workers": True},
+        how=f"DataLoader(..., num_workers={workers}, prefetch_factor={depth}{restarts})",
+        settings={"num_workers": workers, "prefetch_factor": depth, **keep},
         basis="the recorded batches, simulated as the queue is and as it would be",
         memory_bytes=added_bytes(context.run, workers, depth),
     )

@@ -32,7 +32,8 @@ def num_workers(context: Context, cause: Cause) -> Proposal | None:
     workers = enough_workers(context.run, context.model)
     if workers <= loader.settings.num_workers:
         return None
-    restarts = "" if loader.settings.persistent_workers else ", persistent_workers=True"
+    keep = keeping_workers(loader)
+    restarts = ", persistent_workers=True" if keep and not loader.settings.persistent_workers else ""
     change = Change(num_workers=workers)
     bound = min(context.model.now.changed(change).limits().items(), key=lambda limit: limit[1])[0]
     after = {
@@ -46,11 +47,16 @@ def num_workers(context: Context, cause: Cause) -> Proposal | None:
         title=f"raise num_workers from {loader.settings.num_workers} to {workers}",
         change=change,
         how=f"DataLoader(..., num_workers={workers}{restarts}){'' if loader.settings.num_workers else _OPEN_FILES}",
-        settings={"num_workers": workers, "persistent_workers": True},
+        settings={"num_workers": workers, **keep},
         recipe=f"images.workers={workers}",
         basis=f"measured fetch and step times; the next limit is {after[bound]}{upper}",
         memory_bytes=added_bytes(context.run, workers, None),
     )
+
+
+def keeping_workers(loader: LoaderStats) -> dict[str, bool]:
+    """The setting that goes with workers, but for a loader that is made for each pass: it has none to keep."""
+    return {} if loader.settings.rebuilt else {"persistent_workers": True}
 
 
 @remedy(("too_many_workers",), IDENTICAL, risk="low")

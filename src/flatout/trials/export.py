@@ -14,7 +14,7 @@ from flatout.probe.settings import SETTINGS
 from flatout.trials.locations import SettingLocations
 from flatout.trials.result import FixResult
 from flatout.trials.settings import keep_command
-from flatout.trials.source_patch import named_values, patched
+from flatout.trials.source_patch import left_out, named_values, patched
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Export:
         config: the changed config file; None: the command names no config file.
         diff: of the config or of the script, unified; empty: of neither.
         apply: the command that applies the diff, which lies in a file.
-        note: why there is no diff of the script, and what to change instead.
+        note: what to change besides the diff of the script, or instead of one.
     """
 
     command: str
@@ -90,8 +90,9 @@ def _source_diff(fixed: FixResult, settings: Mapping[str, Any], folder: Path) ->
         return "", "", ""
     changed = patched(source, settings)
     if changed is None:
-        return "", "", " ".join(named_values(source, settings))
-    return *_patch(source, changed, path, folder), ""
+        said = (*named_values(source, settings), left_out(source, settings))
+        return "", "", " ".join(filter(None, said))
+    return *_patch(source, changed, path, folder), left_out(source, settings)
 
 
 def _patch(before: str, after: str, path: Path, folder: Path) -> tuple[str, str]:

@@ -88,7 +88,7 @@ class SharedSamples(Mechanics):
         if pace.start_s + self._pass_s <= BUDGET_SHARE * self._left_s():
             return ""
         look_s = min(_LONGEST_S, BUDGET_SHARE * self._left_s() - pace.start_s)
-        if FUNCTIONS in settings and look_s >= 2 * _LOOK_S:
+        if (FUNCTIONS in settings or loader.get("repeats_within_pass")) and look_s >= 2 * _LOOK_S:
             self._watched = self._within = True
             self._pass_s = look_s
             return ""
@@ -137,6 +137,8 @@ class SharedSamples(Mechanics):
         """The trial with a word on what it holds for."""
         stored = self._memory.entries if self._memory is not None else 0
         note = f"holds from the second pass on: the first, which stored {stored:,} samples, gains nothing"
+        if self._watched:
+            note = f"holds once calls repeat: {stored:,} results were stored before"
         return replace(trial, why=f"{trial.why}; {note}")
 
     def clean_up(self, kept: Mapping[str, Any]) -> None:

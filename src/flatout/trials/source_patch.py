@@ -29,6 +29,11 @@ _POSITIONAL = (
     "multiprocessing_context",
     "generator",
 )
+_KEPT = "persistent_workers"
+_NOT_KEPT = (
+    f"{_KEPT}=True is not written, as the DataLoader is made anew for each pass, where it keeps nothing: make it once, "
+    "before the loop over passes, to keep its workers."
+)
 
 
 def patched(source: str, settings: Mapping[str, Any]) -> str | None:
@@ -52,9 +57,27 @@ def patched(source: str, settings: Mapping[str, Any]) -> str | None:
     import libcst as cst
 
     module, call = found
+    if _for_each_pass(module, call):
+        keywords.pop(_KEPT, None)
+    if not keywords:
+        return None
     changed = module.deep_replace(call, _with_keywords(call, keywords))
     assert isinstance(changed, cst.Module), "only a call in it was replaced"
     return changed.code
+
+
+def left_out(source: str, settings: Mapping[str, Any]) -> str:
+    """What ``patched`` does not write, though it is set, in a sentence; empty: nothing.
+
+    Args:
+        source: of a Python file.
+        settings: as for ``patched``.
+
+    Raises:
+        UsageError: the packages of the ``config`` extra are missing.
+    """
+    found = _training_call(source) if settings.get(_KEPT) else None
+    return _NOT_KEPT if found is not None and _for_each_pass(*found) else ""
 
 
 def named_values(source: str, settings: Mapping[str, Any]) -> list[str]:
@@ -99,6 +122,23 @@ def _training_call(source: str) -> tuple[cst.Module, cst.Call] | None:
     if len(calls) != 1 or any(argument.star for argument in calls[0].args):
         return None
     return module, calls[0]
+
+
+def _for_each_pass(module: cst.Module, call: cst.Call) -> bool:
+    """True if the call stands in a loop over passes: one over epochs by name, or around the loop over batches alone."""
+    import libcst as cst
+    import libcst.matchers as m
+
+    def loops(node: cst.CSTNode) -> list[cst.For | cst.While]:
+        return [one for one in m.findall(node, m.For() | m.While()) if isinstance(one, cst.For | cst.While)]
+
+    around = [loop for loop in loops(module) if any(one is call for one in m.findall(loop.body, m.Call()))]
+    if not around:
+        return False
+    innermost = min(around, key=lambda loop: len(loops(loop)))
+    target = module.code_for_node(innermost.target) if isinstance(innermost, cst.For) else ""
+    inside = loops(innermost.body)
+    return "epoch" in target.lower() or (bool(inside) and not any(loops(one.body) for one in inside))
 
 
 def _taken_from_names(module: cst.Module, call: cst.Call) -> dict[str, str]:
