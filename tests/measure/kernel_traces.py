@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flatout.measure.operators import REFERENCE
+from flatout.measure.traced_operators import REFERENCE
 
 TRACED_US, SPACING_US, UNTRACED_NS = 2.0, 3.0, 1000  # tracing adds 2 µs to an operator
 

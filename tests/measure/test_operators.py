@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from flatout.measure.build import build_view
-from flatout.measure.operators import REFERENCE, Operators
+from flatout.measure.operators import Operators
 from flatout.measure.roofline import NOT_MEASURED, Roofline
+from flatout.measure.traced_operators import REFERENCE
 from flatout.probe.contract import BACKWARD_ENDED
 from flatout.record import load_run
 from flatout.record.kernel_trace import KernelTrace, read_trace

@@ -106,7 +106,7 @@ def test_a_value_from_a_name_is_set_at_its_origin_and_not_patched_over(source: s
         ("loader = DataLoader(d, 8)\nfor epoch in range(9):\n    for x in loader:\n        step(x)\n", False),
         ("for x in DataLoader(d, 8):\n    step(x)\n", False),
         # The passes over it are further inside, or cannot be seen.
-        ("for fold in folds:\n    loader = DataLoader(d, 8)\n    for e in many:\n        for x in loader:\n            y\n", False),
+        ("for fold in f:\n    d = DataLoader(d, 8)\n    for e in many:\n        for x in d:\n            y\n", False),
         ("for fold in folds:\n    train(DataLoader(d, 8))\n", False),
     ],
 )  # fmt: skip

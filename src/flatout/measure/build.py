@@ -28,12 +28,12 @@ from flatout.measure.lock_waits import measure_lock_waits
 from flatout.measure.makers import Makers, find_makers
 from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
-from flatout.measure.operators import measure_operators
 from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
 from flatout.measure.timeline import Pieces, intervals
+from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
 from flatout.measure.usage import summarize
 from flatout.measure.validation import validation_regions

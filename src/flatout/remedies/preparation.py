@@ -125,7 +125,8 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
         settings={"sample_cache_bytes": room},
         basis=(
             "measured share of decoding and of the transforms before the first random one, "
-            f"{'once each file was decoded' if repeats_within_pass(loader) else 'from the second pass on'}; assumes that copying what is stored takes a tenth of the decoding, at worst two fifths"
+            f"{'once each file was decoded' if repeats_within_pass(loader) else 'from the second pass on'}; "
+            "assumes that copying what is stored takes a tenth of the decoding, at worst two fifths"
         ),
         memory_bytes=needed,
     )

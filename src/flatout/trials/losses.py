@@ -85,6 +85,8 @@ def _compare_levels(
     if semantic_class == IDENTICAL and fixed and len(without) > 1:
         # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
         text += "; the run without it repeats itself to the bit, with it the random numbers are others"
+    elif semantic_class == IDENTICAL and len(without) > 1:
+        text += f"; runs without it differ from each other by up to {spread / scale:.1%}, as without a fixed seed"
     if semantic_class in (OPTIMISATION, DATA) and b < a:
         return LossCheck(True, text)
     if abs(b - a) <= allowed:
