@@ -461,3 +461,29 @@ def test_a_file_that_a_call_opens_and_that_is_written_anew_is_read(tmp_path: Pat
     done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["780.0"] * 3 + ["1560.0"] * 3
     assert ("there is no such function" in done.stderr) is (name == "Samples.missing")
+
+
+def table() -> pandas.DataFrame:
+    days = pandas.date_range("2000-01-01", periods=300)
+    return pandas.DataFrame({"day": days, "flow": np.arange(300.0)[::-1], "name": [f"b{n % 7}" for n in range(300)]})
+
+
+@pytest.mark.skipif(int(pandas.__version__.split(".")[0]) < 3, reason="before pandas 3 tables share memory")
+@pytest.mark.parametrize(
+    "made", [lambda: table().sort_values("flow"), lambda: table().set_index("day"), lambda: table()["flow"]]
+)
+def test_tables_are_kept_with_their_types_and_their_order(made: Any) -> None:
+    kept = pack({"table": made(), "number": 3})
+    assert kept is not None and kept == pack({"table": made(), "number": 3})
+    back = unpack(kept)["table"]
+    assert back.equals(made()) and type(back) is type(made())
+    assert back.index.equals(made().index) and str(back.index.dtype) == str(made().index.dtype)
+    back.iloc[0] = back.iloc[1]  # it may be written to, and the kept one stays
+    assert unpack(kept)["table"].equals(made())
+
+
+def test_tables_of_anything_are_not_kept() -> None:
+    assert pack(pandas.DataFrame({"a": [object(), object()]})) is None
+    noted = table()
+    noted.attrs["from"] = "somewhere"
+    assert pack(noted) is None

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flatout.probe import open_files
 from flatout.probe.open_files import OpenFiles
+
+READS = """
+import json, pathlib
+import h5py, numpy, pandas, torch, torchvision.io
+from flatout.probe import open_files
+from flatout.probe.hooks import native_opens
+from flatout.probe.after_import import AfterImport
+
+table = pandas.DataFrame({"a": range(5)})
+table.to_parquet("t.parquet")
+with h5py.File("a.h5", "w") as file:
+    file["x"] = numpy.zeros(4)
+torchvision.io.write_png(torch.zeros(3, 8, 8, dtype=torch.uint8), "p.png")
+native_opens.watch_for(AfterImport(print, print).watch)
+open_files.REC.on = True
+assert len(pandas.read_parquet("t.parquet")) == len(pandas.read_parquet(pathlib.Path("t.parquet"))) == 5
+import pyarrow.parquet
+assert pyarrow.parquet.read_table(source="t.parquet").num_rows == 5
+for _ in range(2):
+    with h5py.File("a.h5", "r") as file:
+        assert file["x"].shape == (4,)
+    assert torchvision.io.read_image("p.png").shape == (3, 8, 8)
+found = open_files.OPENED
+print(json.dumps({"opens": found.extensions, "again": found.again[""]}))
+"""
 
 
 class Written:
@@ -74,3 +102,11 @@ def test_remote_hosts_are_those_of_connected_sockets_which_stay_as_they_are(monk
             assert files.peers[f"127.0.0.1:{client.getsockname()[1]}"] == 1
         one.sendall(b"this too")
         assert other.recv(8) == b"this too"
+
+
+def test_files_that_libraries_open_by_themselves_are_counted(tmp_path: Path) -> None:
+    script = tmp_path / "reads.py"
+    script.write_text(READS)
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"opens": {".parquet": 3, ".h5": 2, ".png": 2}, "again": 4}

@@ -122,6 +122,7 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
         samples=int(batch_samples(waits).sum()),
         batch_bytes=_whole(loader_settings(training, side.loader).get("batch_bytes")),
         epochs_started=int(np.count_nonzero((training.pass_starts >= begin) & (training.pass_starts < finish))),
+        passes_before=int(np.count_nonzero(training.pass_starts < begin)),
         wait_s=training.steps.wait_s[training.in_window],
         whole_step_s=training.steps.duration_s[training.in_window],
         serialize_s=_seconds(sent),

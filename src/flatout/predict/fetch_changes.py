@@ -53,8 +53,14 @@ def reads_again(loader: LoaderStats) -> bool:
 
 def repeats_within_pass(loader: LoaderStats) -> bool:
     """True if many samples of a pass were made of the same file."""
-    passes = max(loader.delivery.epochs_started, 0) + 1
+    passes = max(loader.delivery.passes_before + loader.delivery.epochs_started, 1)
     return (loader.storage.opens_per_file or 1.0) / passes >= _OPENED_OFTEN
+
+
+def in_first_pass(loader: LoaderStats) -> bool:
+    """True if no sample was made twice: the first pass over a data set of known length was not over."""
+    once = loader.delivery.passes_before <= 1 and not loader.delivery.epochs_started
+    return once and loader.delivery.samples < (loader.settings.dataset_len or 0)
 
 
 def files_thrown_away(loader: LoaderStats) -> float | None:

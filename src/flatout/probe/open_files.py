@@ -65,7 +65,7 @@ class OpenFiles:
 
 
 class Opened:
-    """Counts what Python opens for reading, by folder, and what of that it had opened before."""
+    """Counts files that are opened for reading, by folder, and what of that was opened before."""
 
     def __init__(self):
         self.forget()
@@ -85,16 +85,20 @@ class Opened:
         try:
             path, _, flags = args
             if type(path) is str and flags & os.O_ACCMODE == os.O_RDONLY and not path.startswith("/proc"):
-                self.opens += 1
-                folder = os.path.dirname(path)
-                count(self.folders, folder)
-                if hash(path) in self.paths:
-                    count(self.again, folder)
-                elif len(self.paths) < MOST_PATHS:
-                    self.paths.add(hash(path))
-                count(self.extensions, os.path.splitext(path)[1])
+                self.opened(path)
         except Exception:
             return
+
+    def opened(self, path):
+        """Count a file by its folder and extension."""
+        self.opens += 1
+        folder = os.path.dirname(path)
+        count(self.folders, folder)
+        if hash(path) in self.paths:
+            count(self.again, folder)
+        elif len(self.paths) < MOST_PATHS:
+            self.paths.add(hash(path))
+        count(self.extensions, os.path.splitext(path)[1])
 
 
 OPENED = Opened()

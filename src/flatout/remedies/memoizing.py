@@ -15,7 +15,9 @@ from flatout.predict.fetch_changes import (
     READ_GROUPS,
     TRANSFORM_GROUPS,
     cpu_share,
+    in_first_pass,
     reads_again,
+    repeats_within_pass,
     samples_there_are,
     storage_share,
 )
@@ -57,6 +59,7 @@ _RANDOM = 0.1
 # Part of a call that finding and copying its result takes.
 _LEFT = 0.1
 _HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
+_WITHIN = "files that are read again within a pass; whether they give the same each time, a trial finds by asking twice"
 _BASIS = "from the second pass on; which of them return the same each time, a trial finds by asking twice"
 
 
@@ -73,7 +76,7 @@ def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
         return _of_own_input(context, cause, int(MEMORY_SHARE * available))
     if cut_from_volumes(loader):
         return None
-    again = reads_again(loader)
+    again, within = reads_again(loader) and not in_first_pass(loader), repeats_within_pass(loader)
     functions = [one for one in _costly(loader.functions.called) if again or _last_name(one) not in _BY_INDEX]
     needed, room = _needed_bytes(loader) if again else 0, int(MEMORY_SHARE * available)
     settings = _settings(functions, room)
@@ -83,12 +86,14 @@ def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
     title = f"memoize what {_titled(functions)} returns"
     return Proposal(
         title=f"{title} for each sample: {size(needed)} of memory" if again else f"{title}, in case calls repeat",
-        change=_without(loader, *_same(loader, outer), 1.0 - _LEFT) if again else Change(),
+        change=_without(loader, *_same(loader, outer, not again), 1.0 - _LEFT) if again or within else Change(),
         least=Change(),
         most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
         how=f"{_HOW}; filled before workers are forked",
         settings=settings,
-        basis=f"measured share of what the outermost function calls, reads and parses, at most of all of it, {_BASIS}",
+        basis=f"measured share of what the outermost function calls, reads and parses, at most of all of it, {_BASIS}"
+        if again or not within
+        else f"measured share of the outermost function, and {_WITHIN}",
         memory_bytes=needed if again else None,
     )
 
@@ -138,11 +143,19 @@ def _titled(functions: Sequence[InputFunction]) -> str:
     return f"{listed([one.name for one in _returning(functions)], 'or')} ({PurePath(functions[0].file).name})"
 
 
-def _same(loader: LoaderStats, outer: InputFunction) -> tuple[float, float]:
+def _same(loader: LoaderStats, outer: InputFunction, of_file: bool) -> tuple[float, float]:
     """Shares, on a core and blocked, of what a function takes to return the same as before.
 
-    That is what it calls of the user's; where nothing of a fetch looks random, also what it reads and parses.
+    That is what it calls of the user's; where nothing of a fetch looks random, also what it reads and parses. Of one
+    that reads the same files again and again within a pass, and does not know the sample: all.
+
+    Args:
+        loader: whose fetches call it.
+        outer: the function.
+        of_file: it is such a one.
     """
+    if of_file and cpu_share(loader, _READING) + storage_share(loader) >= outer.cpu_share / 2:
+        return outer.cpu_share, outer.blocked_share
     on_core, blocked = outer.below
     if not loader.fetch.transforms and cpu_share(loader, TRANSFORM_GROUPS) < _RANDOM:
         on_core = max(on_core, min(outer.cpu_share, cpu_share(loader, _READING)))

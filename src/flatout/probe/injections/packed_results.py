@@ -3,6 +3,7 @@
 import io
 import pickle
 import sys
+from typing import Any
 
 from ..sites import is_user_file
 
@@ -18,7 +19,7 @@ class _Unkept(Exception):
 
 
 def pack(result):
-    """The bytes of a result of plain values, tuples, lists, dicts, arrays, tensors, pictures, and objects with these.
+    """The bytes of a result of plain values, containers, arrays, tensors, pictures, tables, and objects with these.
 
     None: it holds something else, or nothing that would be worth it.
     """
@@ -60,6 +61,8 @@ def _check(value, spans, depth=0):
     elif _is_array(value):
         if hasattr(value, "ctypes"):  # no scalar
             spans.append((value.ctypes.data, value.ctypes.data + value.nbytes))
+    elif _is_frame(value):
+        pass  # its columns are its own until one is written to
     elif _is_record(kind):
         for one in vars(value).values():
             _check(one, spans, depth + 1)
@@ -124,6 +127,22 @@ def _is_tensor(value):
 def _is_picture(value):
     image = sys.modules.get("PIL.Image")
     return image is not None and type(value) is image.Image
+
+
+def _is_frame(value):
+    """True for a pandas table or column of numbers, dates and texts, whose memory nothing else writes to."""
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or type(value) not in (getattr(pandas, name, None) for name in ("DataFrame", "Series")):
+        return False
+    # Since pandas 3, what is taken from a table is another one once it is written to.
+    if int(pandas.__version__.partition(".")[0]) < 3 or value.attrs or not value.flags.allows_duplicate_labels:
+        return False
+    axes = (axis.dtype for axis in value.axes)
+    return all(_is_plain(pandas, dtype) for dtype in (*(value.dtypes if value.ndim > 1 else [value.dtype]), *axes))
+
+
+def _is_plain(pandas, dtype):
+    return isinstance(dtype, pandas.StringDtype) or getattr(dtype, "kind", "O") in "biufcmM"
 
 
 def _order(tensor):
