@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 
 from flatout.diagnose.causes.unneeded_work import (
-    dense_gradients,
     padding_waste,
-    slice_gradients,
     unbatched_calls,
     unused_gradients,
 )
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.call_loops import CallLoop
-from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.last_steps import LastSteps, Trimmed
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.repeated_weights import JoinedCalls
-from flatout.measure.slice_gradients import SliceGradients
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
@@ -248,34 +244,3 @@ def test_without_a_trace_nothing_is_known_of_calls_in_turn() -> None:
     answer = unbatched_calls(context)
     assert isinstance(answer, NotMeasured) and answer.because == "no kernel trace was taken"
     assert unbatched_calls(run()) is None
-
-
-def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
-    slices = SliceGradients((64, 168, 48), 1, 168, 0.004)
-    context = run(operators=small_operators(0.001, slices=slices))
-    cause = found(slice_gradients(context))
-    assert cause.share == pytest.approx(0.4, abs=0.05)
-    assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
-    offered = remedies(context)["unbind"]
-    assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
-    # Each gradient of a slice is several operators: half of the overhead goes, too.
-    called = run(operators=small_operators(0.004, slices=replace(slices, seconds=0.003, calls=0.5)))
-    assert found(slice_gradients(called)).share == pytest.approx(0.5, abs=0.05)
-    assert slice_gradients(run(operators=small_operators(0.001))) is None
-    assert isinstance(slice_gradients(run(operators="no kernel trace was taken")), NotMeasured)
-
-
-def test_gradients_of_whole_tables_are_named() -> None:
-    dense = DenseGradients(((250_000, 64), (60_000, 64)), 2_048, 0.004)
-    context = run(operators=small_operators(0.001, dense=dense))
-    cause = found(dense_gradients(context))
-    assert cause.share == pytest.approx(0.44, abs=0.03)  # with its part of the overhead
-    assert "250,000 x 64 and 60,000 x 64 values, of which a step takes 2,048 rows" in cause.evidence[0].text
-    assert dense_gradients(run(operators=small_operators(0.001))) is None
-    assert isinstance(dense_gradients(run(operators="no kernel trace was taken")), NotMeasured)
-    # Other optimizers than SGD move rows that no batch takes.
-    of = {name: replace(context.run.process, optimizer=name) for name in ("SGD", "Adam")}
-    offered = {name: remedies(run(context.run, process=process)) for name, process in of.items()}
-    assert offered["SGD"]["sparse_embeddings"].settings == {"sparse_embeddings": True}
-    assert offered["Adam"]["sparse_optimizer"].settings == {}
-    assert "sparse_embeddings" not in offered["Adam"] and "sparse_optimizer" not in offered["SGD"]

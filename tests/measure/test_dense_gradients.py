@@ -13,11 +13,18 @@ from flatout.measure.dense_gradients import DenseGradients, dense_gradients
 from flatout.record.kernel_trace import KernelTrace, read_trace
 
 STEPS = 2
+LOOKUPS = ("aten::embedding", "aten::index_select", "aten::embedding_bag", "aten::_embedding_bag")
 
 
-def measured(folder: Path, rows: int, sparse: bool, optimizer: type[torch.optim.Optimizer]) -> tuple[object, float]:
+def measured(
+    folder: Path,
+    rows: int,
+    sparse: bool,
+    optimizer: type[torch.optim.Optimizer],
+    kind: type[torch.nn.Embedding | torch.nn.EmbeddingBag] = torch.nn.Embedding,
+) -> tuple[object, float]:
     """Steps that take 64 rows of a table, where each operator takes 1 ms; also the ms of those on the whole table."""
-    table, head = torch.nn.Embedding(rows, 16, sparse=sparse), torch.nn.Linear(16, 1)
+    table, head = kind(rows, 16, sparse=sparse), torch.nn.Linear(16, 1)
     updates = optimizer([*table.parameters(), *head.parameters()], lr=0.1, foreach=False)  # type: ignore[call-arg]
     with profile(record_shapes=True) as recorded:
         for _ in range(STEPS):
@@ -31,16 +38,18 @@ def measured(folder: Path, rows: int, sparse: bool, optimizer: type[torch.optim.
     count = len(trace.operators)
     calls = zip(trace.operators.name, trace.operators.arguments, strict=True)
     on_table = sum(
-        f"[{rows}, 16]" in str(arguments.get("Input Dims")) and name not in ("aten::embedding", "aten::index_select")
-        for name, arguments in calls
+        f"[{rows}, 16]" in str(arguments.get("Input Dims")) and name not in LOOKUPS for name, arguments in calls
     )
     found = dense_gradients(trace.operators, np.ones(count, bool), np.arange(count), np.full(count, 1e6), STEPS)
     return found, on_table
 
 
+@pytest.mark.parametrize("kind", [torch.nn.Embedding, torch.nn.EmbeddingBag])
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
-def test_work_on_rows_that_no_batch_takes_is_counted(tmp_path: Path, optimizer: type[torch.optim.Optimizer]) -> None:
-    found, on_table = measured(tmp_path, 50_000, False, optimizer)
+def test_work_on_rows_that_no_batch_takes_is_counted(
+    tmp_path: Path, optimizer: type[torch.optim.Optimizer], kind: type[torch.nn.Embedding | torch.nn.EmbeddingBag]
+) -> None:
+    found, on_table = measured(tmp_path, 50_000, False, optimizer, kind)
     assert isinstance(found, DenseGradients)
     assert (found.tables, found.taken) == (((50_000, 16),), 64)
     assert on_table >= 6 and found.seconds * 1e3 * STEPS == pytest.approx(on_table, rel=0.01)

@@ -91,6 +91,11 @@ def test_a_batch_without_padding_counts_too() -> None:
     assert found["batches"] == [*EXPECTED, [LENGTH, *[LENGTH] * ROWS]]
 
 
+def test_graphs_by_pairs_of_positions_are_padded_with_their_nodes() -> None:
+    graphs = [(tokens_of(n), torch.rand(ROWS, 3, LENGTH, LENGTH) * mask_of(n)[:, None, None]) for n in LENGTHS]
+    assert seen(*graphs)["part"] == 1.0
+
+
 def test_padded_labels_are_a_small_part_of_a_batch_of_images() -> None:
     found = seen(*[(torch.rand(ROWS, 3, 64, 64), tokens_of(n, pad=-100)) for n in LENGTHS])
     assert found["part"] < 0.01

@@ -63,10 +63,13 @@ def test_padding_before_the_data_is_cut_off_there() -> None:
 def test_masks_by_pairs_are_cut_twice_and_features_once() -> None:
     pairs = MASK[:, :, None] * MASK[:, None, :]
     wide = torch.rand(4, 64, 64) * MASK[..., None]
-    batch = [TOKENS, MASK, pairs, pairs[:, None].float(), MASK[:, None, None], wide, torch.rand(4, 3, 64)]
+    edges = torch.rand(4, 3, 64, 64) * pairs[:, None]
+    batch = [TOKENS, MASK, pairs, pairs[:, None].float(), edges, MASK[:, None, None], wide, torch.rand(4, 3, 64)]
     made = trimmed(batch, "mask")
     shapes = [tuple(part.shape) for part in made]
-    assert shapes[2:] == [(4, 24, 24), (4, 1, 24, 24), (4, 1, 1, 24), (4, 24, 64), (4, 3, 64)]
+    assert shapes[2:] == [(4, 24, 24), (4, 1, 24, 24), (4, 3, 24, 24), (4, 1, 1, 24), (4, 24, 64), (4, 3, 64)]
+    pictures = torch.rand(4, 3, 64, 64)  # of this size by chance
+    assert trimmed([TOKENS, MASK, pictures], "mask")[2].shape == pictures.shape
 
 
 def test_lengths_and_values_have_to_be_asked_for() -> None:

@@ -15,6 +15,7 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.experiments import Experiments
+from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
@@ -143,6 +144,11 @@ def few_costly(run: MeasuredRun) -> MeasuredRun:
 def sliced(seconds: float) -> Operators:
     """Gradients of 168 slices take this long a step."""
     return small_operators(0.001, slices=SliceGradients((64, 168, 48), 1, 168, seconds))
+
+
+def sorting(seconds: float) -> Operators:
+    """Sorts of which few places are used take this long a step."""
+    return small_operators(0.001, sorts=FullSorts((16, 512, 2048), 2, 16, seconds))
 
 
 def dense(optimizer: str, seconds: float = 0.004) -> MeasuredRun:
@@ -420,6 +426,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
     "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
+    "first_places": (
+        lambda: replace(healthy(), operators=sorting(0.004)),
+        lambda: replace(starved(), operators=sorting(0.004)),
+    ),
     "unbind": (
         lambda: replace(healthy(), operators=sliced(0.004)),
         lambda: replace(starved(), operators=sliced(0.004)),

@@ -1,7 +1,8 @@
 """Work on whole embedding tables for the gradients of a few rows.
 
-The gradient of ``nn.Embedding`` is as large as its table, zeros for all rows but those of the batch; clipping it and
-the optimizer's step then go through all rows too. With ``sparse=True`` they touch the batch's rows.
+The gradient of ``nn.Embedding`` or ``nn.EmbeddingBag`` is as large as its table, zeros for all rows but those of the
+batch; clipping it and the optimizer's step then go through all rows too. With ``sparse=True`` they touch the batch's
+rows.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 from flatout.record.kernel_trace import Spans
 from flatout.record.operator_inputs import Tensor, read_inputs
 
-_BACKWARD = "aten::embedding_dense_backward"
-_LOOKUPS = ("aten::embedding", "aten::index_select")  # read rows of the table in the forward pass
+# Place of the number of rows among the arguments, after the gradient and the indices.
+_BACKWARD = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
+# Read rows of the table in the forward pass.
+_LOOKUPS = ("aten::embedding", "aten::index_select", "aten::embedding_bag", "aten::_embedding_bag")
 _LEAST_ROWS = 2  # of a table, for each row that a batch takes from it
 
 
@@ -49,9 +52,9 @@ def dense_gradients(
         steps: measured.
     """
     taken: dict[tuple[int, ...], float] = {}
-    backward = inside & np.array([name == _BACKWARD for name in operators.name], bool)
+    backward = inside & np.array([name in _BACKWARD for name in operators.name], bool)
     for row in np.flatnonzero(backward).tolist():
-        if found := _gradient(operators.arguments[row]):
+        if found := _gradient(operators.arguments[row], _BACKWARD[operators.name[row]]):
             table, rows = found
             taken[table] = taken.get(table, 0.0) + rows / steps
     large = {table: rows for table, rows in taken.items() if table[0] >= _LEAST_ROWS * rows}
@@ -66,9 +69,10 @@ def dense_gradients(
     return DenseGradients(tuple(sorted(large, reverse=True)), sum(large.values()), seconds)
 
 
-def _gradient(arguments: dict[str, Any]) -> tuple[tuple[int, ...], int] | None:
-    """(rows, columns) of the table and the rows taken, from ``(grad, indices, num_weights, padding_idx, ...)``."""
-    grad, indices, count, *_ = (*read_inputs(arguments, None), None, None, None)
+def _gradient(arguments: dict[str, Any], place: int) -> tuple[tuple[int, ...], int] | None:
+    """(rows, columns) of the table and the rows taken, from ``(grad, indices, ..., num_weights, ...)``."""
+    inputs = (*read_inputs(arguments, None), *[None] * (place + 1))
+    grad, indices, count = inputs[0], inputs[1], inputs[place]
     if not isinstance(grad, Tensor) or not isinstance(indices, Tensor) or not grad.shape or not isinstance(count, str):
         return None
     return ((int(count), grad.shape[-1]), indices.count) if count.isdigit() else None

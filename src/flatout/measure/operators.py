@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from flatout.measure.call_loops import CallLoop
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.dense_gradients import DenseGradients
+from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible
 from flatout.measure.kernel_work import KernelWork
 from flatout.measure.roofline import NOT_MEASURED, Ceilings, Roofline
 from flatout.measure.slice_gradients import SliceGradients
 
 _FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
+
+_SORTED_IN_VAIN = 0.8  # of a sort, where few places are used: finding these takes the rest
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Operators:
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
+    sorts: FullSorts | None = None  # of which few places are used
     dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows
     loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels
@@ -71,6 +75,11 @@ class Operators:
         if self.slices is None:
             return 0.0
         return float(self.in_kernels_s(self.slices.seconds) + self.slices.calls * self.removable_overhead_s)
+
+    @property
+    def of_sorts_s(self) -> float:
+        """What sorts take beyond finding the places that are used."""
+        return float(self.in_kernels_s(_SORTED_IN_VAIN * self.sorts.seconds)) if self.sorts is not None else 0.0
 
     @property
     def of_tables_s(self) -> float:

@@ -20,6 +20,7 @@ from flatout.measure.costly_operators import (
     with_lines,
 )
 from flatout.measure.dense_gradients import dense_gradients
+from flatout.measure.full_sorts import full_sorts
 from flatout.measure.fusion import fusible
 from flatout.measure.kernel_work import PRODUCT, kernel_work
 from flatout.measure.operators import Operators
@@ -248,6 +249,7 @@ def _measured(
         other_code_s=other_code_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
+        sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
         dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 

@@ -29,6 +29,7 @@ TRANSFORM_GROUPS = ("transform", "convert", "other")
 # Compressed files are smaller than the decoded samples, float data as large. Four times as much is excessive.
 AMPLIFIED = 4.0  # bytes read for each byte that a sample keeps
 _CUT = 16.0  # values of an array for each one of a sample: four times as long on each side
+PICTURES = "PIL"  # the package whose arrays are pictures
 _SHRUNK = 4.0  # times as many pixels before a transform as after it
 # Computing that grows with the bytes read. Decoders are another cause: pictures are larger than their files.
 UNPACKING_GROUPS = ("read", "decompress")
@@ -189,10 +190,11 @@ def unpacked_ratio(loader: LoaderStats) -> float | None:
     """Values that libraries read out of arrays, for each value of a sample; None: none was read whole for a part of it.
 
     A part of a volume is a patch of it. What else is far smaller than its array may have been made of all of it: where
-    reading takes most of the fetch, the rest is too cheap for that.
+    reading takes most of the fetch, the rest is too cheap for that. Pictures are often made smaller, which is cheap:
+    where many samples of a pass are made of one file, they are parts of it.
     """
     arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
-    if not arrays or not kept:
+    if not arrays or not kept or (arrays.package == PICTURES and not repeats_within_pass(loader)):
         return None
     ratio = arrays.values / kept
     cut = ratio >= _CUT and arrays.seconds >= DOMINANT_SHARE * sample_s(loader)

@@ -23,7 +23,7 @@ class Padded(NamedTuple):
         length: of all rows, padding included.
         lengths: of each row without padding.
         transposed: the shape is (length, rows, ...), not (rows, length, ...).
-        elements: of all tensors of the batch with this shape.
+        elements: of all tensors of the batch with this shape, or of pairs of positions.
         at_start: the padding comes before the data.
     """
 
@@ -105,9 +105,16 @@ def padded_rows_of(sequences, vectors):
                 evidence = TOKENS
             if lengths is not None:
                 shapes.update((shape, shape[::-1]))
-                elements = sum(one.numel() for one in alike)
+                pairs = [one for _, one in sequences if of_pairs(one, *shape)]
+                elements = sum(one.numel() for one in alike) + sum(one.numel() for one in pairs)
                 padded[name] = Padded(evidence, value, shape[1], lengths.tolist(), transposed, elements, at_start)
     return padded
+
+
+def of_pairs(part, rows, length):
+    """True for a tensor by pairs of positions that begins with neither, as the adjacency of a graph by kind of edge."""
+    shape = tuple(part.shape)
+    return len(shape) > 3 and shape[0] == rows and shape[1] != length and shape[2:].count(length) >= 2
 
 
 def _as_rows(part, shape):

@@ -6,7 +6,7 @@ import torch
 
 from .batch_padding import named_tensors
 from .batches import rebuilt
-from .padded_rows import LENGTHS, MASK, TOKENS, padded_rows_of
+from .padded_rows import LENGTHS, MASK, TOKENS, of_pairs, padded_rows_of
 
 _MULTIPLE = 8  # lengths are rounded up: tensor cores want multiples, and compilers few shapes
 
@@ -56,11 +56,9 @@ def _by_value(parts, evidence):
 
 
 def _cut(part, rows, length, span, rest):
-    places = _places(part, rows, length)
-    if places and not _is_padding(part.narrow(places[0], rest.start, rest.stop - rest.start), rows):
-        return part  # of this width by chance
-    for place in places:
-        part = part[(slice(None),) * place + (span,)]
+    for place in _places(part, rows, length):
+        if _is_padding(part.narrow(place, rest.start, rest.stop - rest.start), rows):  # else of this width by chance
+            part = part[(slice(None),) * place + (span,)]
     return part.contiguous()
 
 
@@ -73,12 +71,10 @@ def _is_padding(part, rows):
 
 
 def _places(part, rows, length):
-    """The dimensions of a tensor that count positions: one, or two of a mask by pairs of positions."""
+    """The dimensions of a tensor that count positions: one, or those of a mask or graph by pairs of positions."""
     shape = tuple(part.shape)
-    if shape[:2] == (rows, length):
-        return [1, 2] if shape[1:] == (length, length) and not part.is_floating_point() else [1]
-    if shape[:2] == (rows, 1):
-        return [place for place in range(2, len(shape)) if shape[place] == length]
+    if shape[:2] == (rows, length) or shape[:2] == (rows, 1) or of_pairs(part, rows, length):
+        return [place for place in range(1, len(shape)) if shape[place] == length]
     return [0] if shape[:2] == (length, rows) else []
 
 

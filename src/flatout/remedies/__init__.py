@@ -71,6 +71,7 @@ from flatout.remedies.storage import cache_files, chunk_cache, chunked_reading, 
 from flatout.remedies.streams import select_first
 from flatout.remedies.tables import tables_once, texts_once
 from flatout.remedies.unneeded_work import (
+    first_places,
     frozen_clipped_parameters,
     frozen_parameters,
     group_by_length,
@@ -152,6 +153,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_clipped_parameters,
     one_batch,
     compute_once,
+    first_places,
     unbind,
     sparse_embeddings,
     sparse_optimizer,

@@ -159,7 +159,9 @@ def decoded_bytes(loader: LoaderStats) -> int | None:
         pixels = beginning[-1].pixels_out
     file_bytes = loader.storage.bytes_read_per_sample
     each = pixels * BYTES_PER_PIXEL if pixels else file_bytes and file_bytes * BYTES_PER_FILE_BYTE
-    each = arrays.bytes if arrays else each
+    each = arrays.bytes if arrays and not _beginning(loader) else each
+    if arrays and repeats_within_pass(loader):  # of each file that was seen, one
+        return round(each * loader.delivery.samples / (loader.storage.opens_per_file or 1.0)) if each else None
     samples = samples_there_are(loader)
     # A volume that is unpacked for each of its slices is stored once.
     return round(each * samples / max(unpacked_ratio(loader) or 1.0, 1.0)) if each and samples else None

@@ -9,6 +9,7 @@ from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_w
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.memory import page_faults
+from flatout.diagnose.causes.needless_operators import dense_gradients, full_sort, slice_gradients
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
     large_batches,
@@ -30,13 +31,7 @@ from flatout.diagnose.causes.step_experiments import (
     too_many_threads,
 )
 from flatout.diagnose.causes.storage import storage_latency
-from flatout.diagnose.causes.unneeded_work import (
-    dense_gradients,
-    padding_waste,
-    slice_gradients,
-    unbatched_calls,
-    unused_gradients,
-)
+from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls, unused_gradients
 from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
     needless_workers,
@@ -89,6 +84,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unused_gradients,
     unbatched_calls,
     repeated_work,
+    full_sort,
     slice_gradients,
     dense_gradients,
     small_batch,

@@ -14,6 +14,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import (
     AMPLIFIED,
+    PICTURES,
     read_bytes,
     read_ratio,
     reading_less,
@@ -45,7 +46,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     """Far more bytes are read, or unpacked, than the samples keep."""
     run, loader, model = context.run, context.loader, context.model
     used, read = sample_bytes(loader), read_bytes(run)
-    unpacked = unpacked_ratio(loader)
+    unpacked, arrays = unpacked_ratio(loader), loader.storage.arrays
     if (used is None or read is None) and unpacked is None:
         if run.ledger.share("batch_wait") < NOISE_SHARE:
             return None
@@ -62,8 +63,8 @@ def read_amplification(context: Context) -> Found | Lacks | None:
     if share < NOISE_SHARE:
         return None
     if unpacked is not None:
-        volumes = (loader.storage.arrays and loader.storage.arrays.volumes) or patch_shape(loader.delivery)
-        whole = "volumes" if volumes else "arrays"
+        volumes = (arrays and arrays.volumes) or patch_shape(loader.delivery)
+        whole = "volumes" if volumes else "pictures" if arrays and arrays.package == PICTURES else "arrays"
         title, amount = f"whole {whole} are read and unpacked for each patch", _unpacked(run, loader)
     else:
         title, amount = "far more is read than the samples keep", _read(read or 0.0, used or 0.0, ratio)
@@ -71,7 +72,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
         title=title,
         share=share,
         # Where whole arrays are read, and most of the fetch goes to what is made of them, all of each may be needed.
-        confidence=0.85 if unpacked is not None or loader.storage.arrays is None else 0.5,
+        confidence=0.85 if unpacked is not None or arrays is None or arrays.package == PICTURES else 0.5,
         evidence=(
             *amount,
             split(loader).evidence(),

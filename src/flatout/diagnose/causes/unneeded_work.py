@@ -5,12 +5,11 @@ from __future__ import annotations
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest
 from flatout.measure.gradients import UnusedGradients
-from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
-from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, shorter_step, without_gradients
+from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, without_gradients
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -215,93 +214,3 @@ def _confidence(weight: RepeatedWeight) -> float:
     if isinstance(weight.module, JoinedCalls):
         return 0.9
     return 0.6 if weight.joined is None else 0.8
-
-
-def _fills_zeros(context: Context, found: Cause) -> str:
-    return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
-
-
-def _traced(context: Context) -> Operators | Lacks:
-    """The operators of the traced steps."""
-    if context.fitted is None:
-        return Lacks(NO_STEP)
-    operators = context.run.operators
-    return Lacks(operators) if isinstance(operators, str) else operators
-
-
-def _moves_whole_tables(context: Context, found: Cause) -> str:
-    return (
-        f"Gradients of whole embedding tables take {percent(found.share)} of the time; batches take few of their rows."
-    )
-
-
-@cause(
-    "training",
-    # Whole tables are new memory in each step, and cost the same whatever the batch.
-    hides=("page_faults", "small_batch", "too_many_threads", "too_few_threads"),
-    hides_from=DOMINANT_SHARE,
-    sentence=_moves_whole_tables,
-)
-def dense_gradients(context: Context) -> Found | Lacks | None:
-    """Each step makes and applies gradients of whole embedding tables, and takes few of their rows."""
-    operators = _traced(context)
-    if isinstance(operators, Lacks):
-        return operators
-    dense = operators.dense
-    share = context.model.recovered(shorter_step(operators.of_tables_s))
-    if dense is None or share < NOISE_SHARE:
-        return None
-    tables = " and ".join(f"{rows:,} x {columns:,}" for rows, columns in dense.tables[:2])
-    return Found(
-        title="gradients of embedding tables are as large as the tables",
-        share=share,
-        confidence=0.8,
-        evidence=(
-            Evidence(
-                f"tables of {tables} values, of which a step takes {dense.taken:,.0f} rows; work on all the others is "
-                f"{percent(dense.seconds / operators.kernels_s)} of the time in kernels",
-                {"rows": sum(rows for rows, _ in dense.tables), "taken": dense.taken, "seconds": dense.seconds},
-            ),
-            *hottest(context.run.lines("optimizer"), 1),
-            *hottest(context.run.lines("backward"), 1),
-        ),
-    )
-
-
-@cause(
-    "training",
-    # Large fills by several threads wait for each other and for memory; each slice's gradient is several operators.
-    hides=("overhead_bound", "too_many_threads", "too_few_threads"),
-    hides_from=DOMINANT_SHARE,
-    sentence=_fills_zeros,
-)
-def slice_gradients(context: Context) -> Found | Lacks | None:
-    """A loop takes slices of a tensor that needs a gradient, and the gradient of each is as large as the whole."""
-    operators = _traced(context)
-    if isinstance(operators, Lacks):
-        return operators
-    slices = operators.slices
-    share = context.model.recovered(shorter_step(operators.of_slices_s))
-    if slices is None or share < NOISE_SHARE:
-        return None
-    shape = "x".join(map(str, slices.shape))
-    listed = slices.dimension is None
-    what = "parts by lists of indices" if listed else "slices"
-    values: dict[str, float | int | str] = {"slices": slices.slices, "seconds": slices.seconds}
-    if slices.dimension is not None:
-        values["dimension"] = slices.dimension
-    along = "" if listed else f" along dimension {slices.dimension}"
-    return Found(
-        title=f"{slices.slices:,} {what} of a tensor of {shape}, one after the other",
-        share=share,
-        confidence=0.8,
-        evidence=(
-            Evidence(
-                f"the gradient of each of the {slices.slices:,} {'parts' if listed else 'slices'}{along} is a tensor "
-                f"of {shape}, mostly zeros, which is added to the others: "
-                f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
-                values,
-            ),
-            *hottest(context.run.lines("forward"), 2),
-        ),
-    )

@@ -23,22 +23,24 @@ READERS = (
     ("zarr.core", "Array", "__getitem__", "zarr"),
     ("zarr.core.array", "Array", "__getitem__", "zarr"),
 )
+_ITEM_BYTES = {"I": 4, "F": 4}  # of Pillow's modes; of others, 1
 
 
 def watch_for(watch):
     """Time the readers when their modules are imported."""
     for module, owner, name, package in READERS:
-        watch(module, functools.partial(_instrument, owner, name, package))
+        watch(module, functools.partial(_instrument, owner, name, _begins, functools.partial(_ended, package)))
+    watch("PIL.ImageFile", functools.partial(_instrument, "ImageFile", "load", _picture_begins, _picture_ended))
 
 
-def _instrument(owner, name, package, module):
+def _instrument(owner, name, begins, ended, module):
     found = getattr(module, owner, None) if owner else module
     function = getattr(found, name, None)
     if function is None:
         return
     function = in_place.innermost(function)
     if in_place.is_python(function) and not in_place.is_instrumented(function):
-        in_place.instrument(function, _begins, functools.partial(_ended, package))
+        in_place.instrument(function, begins, ended)
 
 
 def _begins():
@@ -48,9 +50,28 @@ def _begins():
 def _ended(package, start, result):
     try:
         values = getattr(result, "size", 0)
-        if type(values) is int and values >= LEAST_VALUES:
-            sides = sum(side >= events.LEAST_SIDE for side in result.shape)
-            packed = events.array_bits(result.nbytes, sides)
-            REC.emit(events.ARRAY_READ, start, now(), REC.names.text(package), values, packed)
+        if type(values) is int:
+            _read(package, start, result.shape, values, result.nbytes)
     except Exception:
         report_fault("array reads")
+
+
+def _picture_begins(picture=None):
+    # Pillow calls it before everything that it does with a picture; what is to be decoded is in ``tile``.
+    return (now(), picture) if REC.on and getattr(picture, "tile", None) else None
+
+
+def _picture_ended(begun, result):
+    try:
+        start, picture = begun
+        if not picture.tile:  # else it could not be decoded
+            values = picture.width * picture.height * len(picture.getbands())
+            _read("PIL", start, picture.size, values, values * _ITEM_BYTES.get(picture.mode[:1], 1))
+    except Exception:
+        report_fault("array reads")
+
+
+def _read(package, start, shape, values, size):
+    if values >= LEAST_VALUES:
+        sides = sum(side >= events.LEAST_SIDE for side in shape)
+        REC.emit(events.ARRAY_READ, start, now(), REC.names.text(package), values, events.array_bits(size, sides))

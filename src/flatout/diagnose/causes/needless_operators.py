@@ -1,0 +1,141 @@
+"""Causes inside the step: operators that work on far more than is used."""
+
+from __future__ import annotations
+
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.evidence import hottest
+from flatout.measure.operators import Operators
+from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
+from flatout.predict.context import Context
+from flatout.predict.step_changes import shorter_step
+from flatout.results import Cause, Evidence
+from flatout.units import percent
+
+
+def _sorts_all(context: Context, found: Cause) -> str:
+    return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    # What a sort makes is new memory in each step, as large as the whole.
+    hides=("page_faults",),
+    hides_from=DOMINANT_SHARE,
+    sentence=_sorts_all,
+)
+def full_sort(context: Context) -> Found | Lacks | None:
+    """The model sorts whole tensors and uses the first or last places of them."""
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
+    sorts = operators.sorts
+    share = context.model.recovered(shorter_step(operators.of_sorts_s))
+    if sorts is None or share < NOISE_SHARE:
+        return None
+    size = sorts.shape[sorts.dimension]
+    shape = "x".join(map(str, sorts.shape))
+    lines = next((one.lines for one in operators.costliest if one.name.endswith("sort") and one.lines), ())
+    line = f", called by {lines[0]}" if lines else ""
+    return Found(
+        title=f"all of {size:,} values are sorted to use {sorts.used:,} of them",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"a tensor of {shape} is sorted along dimension {sorts.dimension}, and cut to {sorts.used:,} places "
+                f"right after it: {percent(sorts.seconds / operators.kernels_s)} of the time in kernels{line}",
+                {"size": size, "used": sorts.used, "seconds": sorts.seconds, "dimension": sorts.dimension},
+            ),
+            *hottest(context.run.lines("forward"), 2),
+        ),
+    )
+
+
+def _fills_zeros(context: Context, found: Cause) -> str:
+    return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
+
+
+def _traced(context: Context) -> Operators | Lacks:
+    """The operators of the traced steps."""
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    operators = context.run.operators
+    return Lacks(operators) if isinstance(operators, str) else operators
+
+
+def _moves_whole_tables(context: Context, found: Cause) -> str:
+    return (
+        f"Gradients of whole embedding tables take {percent(found.share)} of the time; batches take few of their rows."
+    )
+
+
+@cause(
+    "training",
+    # Whole tables are new memory in each step, and cost the same whatever the batch.
+    hides=("page_faults", "small_batch", "too_many_threads", "too_few_threads"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_moves_whole_tables,
+)
+def dense_gradients(context: Context) -> Found | Lacks | None:
+    """Each step makes and applies gradients of whole embedding tables, and takes few of their rows."""
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
+    dense = operators.dense
+    share = context.model.recovered(shorter_step(operators.of_tables_s))
+    if dense is None or share < NOISE_SHARE:
+        return None
+    tables = " and ".join(f"{rows:,} x {columns:,}" for rows, columns in dense.tables[:2])
+    return Found(
+        title="gradients of embedding tables are as large as the tables",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"tables of {tables} values, of which a step takes {dense.taken:,.0f} rows; work on all the others is "
+                f"{percent(dense.seconds / operators.kernels_s)} of the time in kernels",
+                {"rows": sum(rows for rows, _ in dense.tables), "taken": dense.taken, "seconds": dense.seconds},
+            ),
+            *hottest(context.run.lines("optimizer"), 1),
+            *hottest(context.run.lines("backward"), 1),
+        ),
+    )
+
+
+@cause(
+    "training",
+    # Large fills by several threads wait for each other and for memory; each slice's gradient is several operators.
+    hides=("overhead_bound", "too_many_threads", "too_few_threads"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_fills_zeros,
+)
+def slice_gradients(context: Context) -> Found | Lacks | None:
+    """A loop takes slices of a tensor that needs a gradient, and the gradient of each is as large as the whole."""
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
+    slices = operators.slices
+    share = context.model.recovered(shorter_step(operators.of_slices_s))
+    if slices is None or share < NOISE_SHARE:
+        return None
+    shape = "x".join(map(str, slices.shape))
+    listed = slices.dimension is None
+    what = "parts by lists of indices" if listed else "slices"
+    values: dict[str, float | int | str] = {"slices": slices.slices, "seconds": slices.seconds}
+    if slices.dimension is not None:
+        values["dimension"] = slices.dimension
+    along = "" if listed else f" along dimension {slices.dimension}"
+    return Found(
+        title=f"{slices.slices:,} {what} of a tensor of {shape}, one after the other",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"the gradient of each of the {slices.slices:,} {'parts' if listed else 'slices'}{along} is a tensor "
+                f"of {shape}, mostly zeros, which is added to the others: "
+                f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
+                values,
+            ),
+            *hottest(context.run.lines("forward"), 2),
+        ),
+    )

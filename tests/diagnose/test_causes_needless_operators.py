@@ -1,0 +1,59 @@
+"""Operators that work on far more than is used, on runs whose traces showed them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flatout.diagnose.causes.needless_operators import dense_gradients, full_sort, slice_gradients
+from flatout.measure.dense_gradients import DenseGradients
+from flatout.measure.full_sorts import FullSorts
+from flatout.measure.slice_gradients import SliceGradients
+from flatout.remedies.proposal import NUMERICS
+from flatout.results import NotMeasured
+from tests.diagnose.test_causes_unneeded_work import found, remedies, run
+from tests.diagnose.views import small_operators
+
+
+def test_sorts_of_which_few_places_are_used_are_named() -> None:
+    context = run(operators=small_operators(0.001, sorts=FullSorts((16, 512, 2048), 2, 16, 0.004)))
+    cause = found(full_sort(context))
+    assert cause.title == "all of 2,048 values are sorted to use 16 of them"
+    assert cause.share == pytest.approx(0.32, abs=0.05)
+    assert "a tensor of 16x512x2048 is sorted along dimension 2, and cut to 16 places" in cause.evidence[0].text
+    offered = remedies(context)["first_places"]
+    assert "topk(16, dim=2" in offered.how and offered.gain.predicted > 1.3 and offered.semantic_class == NUMERICS
+    assert full_sort(run(operators=small_operators(0.001))) is None
+    assert isinstance(full_sort(run(operators="no kernel trace was taken")), NotMeasured)
+
+
+def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
+    slices = SliceGradients((64, 168, 48), 1, 168, 0.004)
+    context = run(operators=small_operators(0.001, slices=slices))
+    cause = found(slice_gradients(context))
+    assert cause.share == pytest.approx(0.4, abs=0.05)
+    assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
+    offered = remedies(context)["unbind"]
+    assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
+    # Each gradient of a slice is several operators: half of the overhead goes, too.
+    called = run(operators=small_operators(0.004, slices=replace(slices, seconds=0.003, calls=0.5)))
+    assert found(slice_gradients(called)).share == pytest.approx(0.5, abs=0.05)
+    assert slice_gradients(run(operators=small_operators(0.001))) is None
+    assert isinstance(slice_gradients(run(operators="no kernel trace was taken")), NotMeasured)
+
+
+def test_gradients_of_whole_tables_are_named() -> None:
+    dense = DenseGradients(((250_000, 64), (60_000, 64)), 2_048, 0.004)
+    context = run(operators=small_operators(0.001, dense=dense))
+    cause = found(dense_gradients(context))
+    assert cause.share == pytest.approx(0.44, abs=0.03)  # with its part of the overhead
+    assert "250,000 x 64 and 60,000 x 64 values, of which a step takes 2,048 rows" in cause.evidence[0].text
+    assert dense_gradients(run(operators=small_operators(0.001))) is None
+    assert isinstance(dense_gradients(run(operators="no kernel trace was taken")), NotMeasured)
+    # Other optimizers than SGD move rows that no batch takes.
+    of = {name: replace(context.run.process, optimizer=name) for name in ("SGD", "Adam")}
+    offered = {name: remedies(run(context.run, process=process)) for name, process in of.items()}
+    assert offered["SGD"]["sparse_embeddings"].settings == {"sparse_embeddings": True}
+    assert offered["Adam"]["sparse_optimizer"].settings == {}
+    assert "sparse_embeddings" not in offered["Adam"] and "sparse_optimizer" not in offered["SGD"]
