@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.build import build_view
-from flatout.measure.called_functions import _outermost, hook_functions
+from flatout.measure.called_functions import _outermost, hook_functions, package_of
 from flatout.measure.samples import stack_samples
 from flatout.record import load_run
 from flatout.results import Line
@@ -80,3 +80,21 @@ def test_of_a_hook_without_a_name_what_it_calls_is_left_out(tmp_path: Path) -> N
         ("Monitor.observe", 0.3),
         ("watch", 0.1),
     ]
+
+
+def test_metrics_that_steps_compute_are_told_from_the_model(tmp_path: Path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    collection = library("torchmetrics/collections.py", "MetricCollection.forward")
+    outer = [library("torchmetrics/metric.py", "Metric.forward"), collection, user("fit")]
+    for number in range(10):
+        step = float(number)
+        main.step(forward_s=0.8, backward_s=0.1)
+        main.sample(step + 0.2, "self.net(x)", function="training_step")
+        main.sample(step + 0.4, "auroc(y)", function="update", outer=outer)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    (metric,) = view.called("metrics")
+    assert (metric.name, package_of(metric.file)) == ("MetricCollection.forward", "torchmetrics")
+    assert metric.seconds == pytest.approx(view.seconds("forward") / 2, rel=0.2)
+    assert package_of("/home/me/metrics.py") == "metrics.py"

@@ -70,6 +70,7 @@ CALLED: dict[str, Any] = {
     ),
 }
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
+METRICS = {"metrics": [CalledFunction("/venv/site-packages/torchmetrics/metric.py", "Metric.forward", 0.006 * BATCHES)]}
 SAVES = {"checkpoint": [CalledFunction("/home/me/train.py", "save", 0.9)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 JITTERED = (EARLY_JITTER[0], TransformCost("RandomHorizontalFlip", 0.0005, 1e5, 1e5))
@@ -298,6 +299,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "report_less": (
         lambda: replace(healthy(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
         lambda: replace(starved(busy=COMPUTE | {"host_other": 0.010}), called_functions=REPORTS),
+    ),
+    "metrics_at_end": (
+        lambda: replace(healthy(), called_functions=METRICS),
+        lambda: replace(starved(), called_functions={}),
     ),
     "log_less": (
         lambda: healthy(busy=COMPUTE | {"logging": 0.010}),

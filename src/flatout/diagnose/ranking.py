@@ -9,7 +9,7 @@ from flatout.diagnose.causes.device import FEW_SAMPLES
 from flatout.diagnose.causes.host import seen_once
 from flatout.diagnose.evidence import after_the_window
 from flatout.diagnose.reliability import BROAD
-from flatout.measure.thresholds import MATERIAL_SHARE
+from flatout.measure.thresholds import LEADING_SHARE, MATERIAL_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Evidence, NotMeasured
@@ -87,12 +87,12 @@ def rank(causes: list[Cause]) -> tuple[Cause, ...]:
     by_id = {cause.id: cause for cause in causes}
     faults = [replace(cause, hidden_by=_hider(cause, by_id)) for cause in causes if cause.id != HEALTHY]
     ranked = sorted(faults, key=lambda cause: (cause.hidden_by is not None, -_weight(cause)))
-    material = [cause for cause in faults if cause.share >= MATERIAL_SHARE]
-    if HEALTHY in by_id and not any(BY_ID[cause.id].group in _OF_DATA for cause in material):
+    leading = [cause for cause in faults if cause.share >= LEADING_SHARE]
+    if HEALTHY in by_id and not any(BY_ID[cause.id].group in _OF_DATA for cause in leading):
         # What a fault inside the step takes is no computation of the model's own.
-        left = 1.0 - max((cause.share for cause in material), default=0.0)
+        left = 1.0 - max((cause.share for cause in faults if cause.share >= MATERIAL_SHARE), default=0.0)
         healthy = replace(by_id[HEALTHY], share=min(by_id[HEALTHY].share, left))
-        ranked.insert(len(ranked) if material else 0, healthy)
+        ranked.insert(len(ranked) if leading else 0, healthy)
     return tuple(ranked)
 
 

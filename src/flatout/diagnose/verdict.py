@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flatout.diagnose.causes import BY_ID, HEALTHY
 from flatout.diagnose.sentences import waiting, workers_do
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
-from flatout.measure.thresholds import DOMINANT_SHARE, LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, LEADING_SHARE, LEAST_STEPS, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.results import Cause, Ledger, Remedy
@@ -41,7 +41,7 @@ def verdict(context: Context | None, causes: Sequence[Cause], *, ended: str = ""
         if ended:
             return f"Only {only} complete {_before(ended)}."
         return f"Only {only} complete{_largest_part(run.ledger)}: record longer with --seconds {_longer_s(run.ledger)}."
-    if not causes or (causes[0].id != HEALTHY and causes[0].share < MATERIAL_SHARE):
+    if not causes or (causes[0].id != HEALTHY and causes[0].share < LEADING_SHARE):
         return _unexplained(context)
     leading = causes[0]
     sentence = BY_ID[leading.id].sentence

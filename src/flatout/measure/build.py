@@ -14,7 +14,7 @@ import numpy as np
 from flatout.measure.account_details import outermost
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.accounts import charge
-from flatout.measure.called_functions import called_functions, hook_functions
+from flatout.measure.called_functions import METRICS, called_functions, hook_functions, metric_functions
 from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
@@ -114,6 +114,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         last_steps=with_doubled_input(read_last_steps(training.process, nothing_after), training.process, ledger),
         called_functions={
             **called_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
+            METRICS: metric_functions(charged, ledger, training.window_begin_ns, training.window_end_ns),
             "hooks": hook_functions(charged.samples, experiments.hooks),
         },
         input_functions=() if loading is not None else own_input_functions(training, charged),

@@ -14,6 +14,7 @@ from flatout.measure.accounts import Charged
 from flatout.measure.samples import Samples, frames_of, is_named, stack_weights
 from flatout.results import Ledger, Line
 
+METRICS = "metrics"  # the key of what computes them in forward pass and loss
 CALLING = ("host_other", "logging", "validation", "checkpoint")  # accounts of what a loop calls
 # Installed packages whose functions only report, and a framework's validation and checkpoints.
 _REPORTING = re.compile(
@@ -21,6 +22,10 @@ _REPORTING = re.compile(
     r"|transformers/trainer\.py|(?:pytorch_lightning|lightning/pytorch)/loops/evaluation_loop\.py)"
 )
 _OF_FRAMEWORK = re.compile(r"(^|\.)(evaluate|_save_checkpoint|_EvaluationLoop\.run)$")
+# Objects that gather values for a metric are modules of torch, which are called as a model is.
+_OF_METRICS = re.compile(r"/(torchmetrics/(metric|collections)\.py|(sklearn|torcheval|ignite)/metrics/)")
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w+)")
+_MEASURED = ("forward", "loss")
 # A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
 _OF_STEP = 0.05
 
@@ -60,6 +65,29 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
                 seconds[called] = seconds.get(called, 0.0) + account.seconds * weight / total
         found[id] = sorted((CalledFunction(*key, s) for key, s in seconds.items()), key=lambda one: -one.seconds)
     return found
+
+
+def package_of(file: str) -> str:
+    """The installed package, or else the file's own name, that a function comes from."""
+    inside = _INSTALLED.search(file.replace("\\", "/"))
+    return inside[1] if inside else file.rpartition("/")[2]
+
+
+def metric_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: int) -> list[CalledFunction]:
+    """Functions of packages for metrics that steps call in forward pass and loss; most time first."""
+    samples = charged.samples
+    inside = (samples.time_ns >= begin_ns) & (samples.time_ns < end_ns) & (charged.sample_piece >= 0)
+    code = np.where(inside, charged.account[charged.sample_piece], -1)
+    seconds: dict[tuple[str, str], float] = {}
+    for id in _MEASURED:
+        account, weights = ledger.account(id), stack_weights(samples.take(code == CODE[id]))
+        for stack, weight in weights.items() if account is not None else ():
+            frames = frames_of(samples.names, stack)
+            outermost = next((one for one in reversed(frames) if _OF_METRICS.search(_function(one)[0])), None)
+            if outermost is not None and account is not None:
+                called = _function(outermost)
+                seconds[called] = seconds.get(called, 0.0) + account.seconds * weight / sum(weights.values())
+    return sorted((CalledFunction(*key, each) for key, each in seconds.items()), key=lambda one: -one.seconds)
 
 
 def hook_functions(samples: Samples, hooks: Sequence[Line]) -> list[CalledFunction]:

@@ -57,7 +57,7 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.repeated_work import compute_once
-from flatout.remedies.reporting import fewer_checkpoints, report_less
+from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
 from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
@@ -124,6 +124,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     cheaper_input,
     work_to_workers,
     report_less,
+    metrics_at_end,
     log_less,
     unsynced_metrics,
     checkpoint_less,

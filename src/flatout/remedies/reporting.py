@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from flatout.measure.called_functions import CalledFunction
+from flatout.measure.called_functions import METRICS, CalledFunction, package_of
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
@@ -20,6 +20,7 @@ _STILL_MUCH = 0.15  # of a step that a tenth of the calls would take
 LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
 IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy for one function is worth it
 _MOST = 3
+_COMPUTED = 0.9  # of the call of a metric, that its value takes; the rest gathers what it needs
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 _BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
 
@@ -44,6 +45,26 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
         f"log in {every} is left",
         settings=settings,
         basis=_BASIS,
+        memory_bytes=0,
+    )
+
+
+@remedy(("main_process_work",), IDENTICAL, risk="low")
+def metrics_at_end(context: Context, cause: Cause) -> Proposal | None:
+    """Gather what metrics need in each step, and compute them once in a pass."""
+    functions = context.run.called(METRICS)
+    all_s = sum(one.seconds for one in functions) / context.model.batches
+    if all_s < LEAST_SHARE * context.model.now.total_s:
+        return None
+    return Proposal(
+        title="update metrics in each step, and compute them once in a pass",
+        change=shorter_step(_COMPUTED * all_s),
+        least=Change(),
+        most=shorter_step(all_s),
+        how="metric.update(output, target) in place of metric(output, target), which computes the value of each batch "
+        "too; metric.compute() and metric.reset() at the end of the pass",
+        basis=f"measured time of {functions[0].name} ({package_of(functions[0].file)}); updating is assumed to take a "
+        "tenth of it, where the batch's own value is used nowhere",
         memory_bytes=0,
     )
 

@@ -11,7 +11,7 @@ from flatout.diagnose.step_ceiling import ceiling_evidence, how_near
 from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.last_steps import Doubled
 from flatout.measure.measured_run import MeasuredRun
-from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
+from flatout.measure.thresholds import DOMINANT_SHARE, LEADING_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.measured import fixed_part
 from flatout.predict.step_changes import shorter_step
@@ -197,7 +197,7 @@ def compute_bound(context: Context) -> Found | Lacks | None:
     if run.ranks is not None and run.ranks.straggler != run.ranks.lead:
         compute -= run.ranks.waited_share  # spent in the exchange of gradients, waiting for another rank
     # Slightly more waiting than the limit is no fault either if there is eight times as much computation.
-    if compute < DOMINANT_SHARE or wait >= max(MATERIAL_SHARE, compute / 8):
+    if compute < DOMINANT_SHARE or wait >= max(LEADING_SHARE, compute / 8):
         return None
     return Found(
         title="the model's own computation sets the pace, and batches are ready in time",

@@ -8,6 +8,7 @@ from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause, lacks_loader
 from flatout.diagnose.evidence import hottest
 from flatout.diagnose.reads import beside_reads
 from flatout.diagnose.sentences import BLOCKED, COMPUTING, called_from, where
+from flatout.measure.called_functions import METRICS, package_of
 from flatout.measure.input_accounts import PRODUCER
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE
@@ -19,10 +20,15 @@ from flatout.units import duration, of_cores, percent, size
 
 # A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
 _BATCH, _NEARLY = ("small_batch",), 0.7
+_METRICS = "metrics that each step computes hold it up"
 _LARGE_PIECES = 0.1  # of the time, without an operator; less may be disturbances of the few steps that were traced
 
 
 def _works_between_phases(context: Context, found: Cause) -> str:
+    if found.title == _METRICS:
+        return (
+            f"Metrics that each step computes take {percent(found.share)} of the time{where(context.run, 'forward')}."
+        )
     account = "host_other" if context.run.seconds("host_other") >= _computing_s(context) else "loss"
     line = where(context.run, account)
     return f"Code of the training loop outside the model takes {percent(found.share)} of the time{line}."
@@ -32,12 +38,34 @@ def _works_between_phases(context: Context, found: Cause) -> str:
 def main_process_work(context: Context) -> Found | Lacks | None:
     """The user's own code between the phases of a step, or in one of them without an operator of torch."""
     between = _in_step(context, "host_other", "other code in the training process", 0.8)
-    inside = _without_operators(context)
+    inside = max(filter(None, (_without_operators(context), _metrics(context))), key=_share, default=None)
     if not isinstance(between, Found) or inside is None:
         return inside or between
     share = min(between.share + inside.share, 1.0)
     first, second = sorted((between, inside), key=lambda found: -found.share)
     return replace(first, share=share, evidence=(*first.evidence, *second.evidence))
+
+
+def _share(found: Found) -> float:
+    return found.share
+
+
+def _metrics(context: Context) -> Found | None:
+    """Metrics that forward pass and loss compute."""
+    functions = context.run.called(METRICS)
+    if context.fitted is None or not functions:
+        return None
+    each_s = sum(one.seconds for one in functions) / context.model.batches
+    share = context.model.recovered(shorter_step(each_s))
+    if share < NOISE_SHARE:
+        return None
+    text = f"{duration(each_s)} a step pass in {functions[0].name} ({package_of(functions[0].file)})"
+    return Found(
+        title=_METRICS,
+        share=share,
+        confidence=0.8,
+        evidence=(Evidence(text, {"metrics_s": each_s}), *hottest(context.run.lines("forward", 3), 3)),
+    )
 
 
 def _without_operators(context: Context) -> Found | None:

@@ -34,8 +34,6 @@ def full_sort(context: Context) -> Found | Lacks | None:
         return None
     size = sorts.shape[sorts.dimension]
     shape = "x".join(map(str, sorts.shape))
-    lines = next((one.lines for one in operators.costliest if one.name.endswith("sort") and one.lines), ())
-    line = f", called by {lines[0]}" if lines else ""
     return Found(
         title=f"all of {size:,} values are sorted to use {sorts.used:,} of them",
         share=share,
@@ -43,7 +41,7 @@ def full_sort(context: Context) -> Found | Lacks | None:
         evidence=(
             Evidence(
                 f"a tensor of {shape} is sorted along dimension {sorts.dimension}, and cut to {sorts.used:,} places "
-                f"right after it: {percent(sorts.seconds / operators.kernels_s)} of the time in kernels{line}",
+                f"right after it: {percent(sorts.seconds / operators.kernels_s)} of the time in kernels",
                 {"size": size, "used": sorts.used, "seconds": sorts.seconds, "dimension": sorts.dimension},
             ),
             *hottest(context.run.lines("forward"), 2),
