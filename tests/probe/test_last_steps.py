@@ -54,7 +54,7 @@ def profiled(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, **environ
 
 
 @pytest.mark.serial
-@pytest.mark.parametrize("kind", ["workers", "no_workers", "stream", "dict", "named", "in_place"])
+@pytest.mark.parametrize("kind", ["workers", "no_workers", "stream", "dict", "named", "in_place", "logs"])
 def test_steps_are_measured_with_batches_as_they_came_and_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -63,6 +63,9 @@ def test_steps_are_measured_with_batches_as_they_came_and_doubled(
     assert ended.found.replayed is not None and ended.found.replayed.idle
     assert ended.found.doubled is not None and ended.found.doubled.samples == 4
     assert ended.found.loader_bps is not None
+    if kind == "logs":  # up to the window's end, each step has its line
+        lines = (tmp_path / "steps.csv").read_text().split()
+        assert lines == [str(number) for number in range(1, len(lines) + 1)] and len(lines) > 50
     # The batches of a stream cannot be read again.
     assert (ended.found.again_bps is None) is (kind == "stream")
     assert ended.left("handler") == ended.left("epoch") == ended.printed == ""
@@ -75,7 +78,7 @@ def test_steps_are_measured_with_batches_as_they_came_and_doubled(
         ("loop_only", "it raised RuntimeError: The size of tensor a (4) must match the size of tensor b (8)"),
         ("unusual", "a batch holds a part of type int"),
         ("checkpoint", "it writes a checkpoint"),
-        ("file", "it opens doubled.txt to write"),
+        ("file", "it opens doubled.pkl to write"),
     ],
 )
 def test_a_training_that_cannot_take_twice_the_batch_notices_nothing(

@@ -17,7 +17,7 @@ import flatout.probe
 PROBE = Path(flatout.probe.__file__).parent
 VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 SCRIPT = """
-import importlib, importlib.util, json, os, socket, sqlite3, subprocess, sys
+import importlib, importlib.util, io, json, os, socket, sqlite3, subprocess, sys
 
 spec = importlib.util.spec_from_file_location(
     "_flatout_probe", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
@@ -105,6 +105,8 @@ for change in (
         held.append(True)
     except OSError:
         held.append(False)
+with open("steps.csv", "a") as log, io.open("steps.jsonl", "w") as rows:
+    log.write("of a step that is none of the training's")
 watch.await_files(False)
 open("allowed", "w").close()
 other = leaving.Leaving(seen)

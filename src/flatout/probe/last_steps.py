@@ -4,7 +4,7 @@ A step whose batch is already there, while no worker computes, shows the most th
 each batch joined to itself shows what of a step grows with the batch. Then the loader runs alone.
 
 The training learns from the wrong batches here, so nothing may come of it. When it goes on to anything but the next
-step - it raises an exception, opens a file to write, validates, ends its pass - and when all is measured, its thread
+step - it raises an exception, opens a file to write that is no log, validates, ends its pass - and when all is measured, its thread
 stays in the probe until flatout ends the process, which it does as soon as it is told.
 """
 

@@ -12,6 +12,7 @@ import threading
 from typing import Any
 
 from . import events
+from .discarded_logs import DiscardedLogs
 from .recorder import REC
 
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -55,6 +56,7 @@ class Leaving:
         self._codes: Any = {}  # code of the frames that wait for a batch -> None
         self._usual: Any = set()  # exceptions that unchanged steps raise too
         self._awaited = False  # files and checkpoints
+        self._logs = DiscardedLogs(_is_users)
         sys.addaudithook(self._audit)
 
     @property
@@ -72,8 +74,9 @@ class Leaving:
         return not wanted or self._stop is not None
 
     def await_files(self, wanted):
-        """Begin or end to watch for files, checkpoints and validations."""
+        """Begin or end to watch for files, checkpoints and validations; logs are not written meanwhile."""
         self._awaited = wanted
+        self._logs.discard(wanted)
         REC.leaving = self._begins if wanted else None
 
     def look(self, frame):

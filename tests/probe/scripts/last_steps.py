@@ -118,7 +118,10 @@ def train():
             if KIND == "checkpoint" and seen % 50 == 0 and len(points) > BATCH:
                 torch.save(net.state_dict(), "doubled.pt")
             if KIND == "file" and len(points) > BATCH:
-                open("doubled.txt", "w").close()
+                open("doubled.pkl", "w").close()
+            if KIND == "logs":
+                with open("steps.csv", "a") as log:
+                    log.write(f"{seen}\n")
         leave("epoch", "one more\n")
 
 
