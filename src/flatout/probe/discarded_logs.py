@@ -1,4 +1,4 @@
-"""Files of logs that steps open to write after the window: what these steps log comes of batches that are none of theirs.
+"""Files of logs that steps open to write after the window, with batches that are none of theirs.
 
 They are opened as the null device instead. Without that, a training that appends to a log in each step would open the
 user's file, and its steps could not be measured with kept batches.

@@ -4,8 +4,8 @@ A step whose batch is already there, while no worker computes, shows the most th
 each batch joined to itself shows what of a step grows with the batch. Then the loader runs alone.
 
 The training learns from the wrong batches here, so nothing may come of it. When it goes on to anything but the next
-step - it raises an exception, opens a file to write that is no log, validates, ends its pass - and when all is measured, its thread
-stays in the probe until flatout ends the process, which it does as soon as it is told.
+step - it raises an exception, opens a file to write that is no log, validates, ends its pass - and when all is
+measured, its thread stays in the probe until flatout ends the process, which it does as soon as it is told.
 """
 
 # untested: only in trainings that flatout ends, which save no coverage
@@ -39,6 +39,7 @@ PARTS = 4  # of the room for batches: kept ones, those doubled, which take two, 
 KEEPING_NS = 500_000_000  # after this time fewer are enough
 LEAST_KEPT = 2
 FILLING_NS = 1_000_000_000  # until the workers have filled their queue
+WAITED_NS = 4_000_000_000  # at most, for the end of a pass that has too few batches left
 SPARE_NS = 700_000_000  # of the planned time: steps may take longer by then
 OVERDUE = 2  # a block that takes this many times its time is cut short
 MOST_SWITCHES = 4  # from one DataLoader to another, as one that validates with gradients
@@ -80,6 +81,7 @@ class LastSteps:
         updates = max(REC.optimizer_steps, 1)
         self.unit = max(round(REC.iterations / updates), 1) if REC.optimizer_steps else 1
         self.iterator: Any = None  # whose batches are kept
+        self.waited_ns = 0  # for the next pass
         self.switches = 0  # to another iterator, within a pass
         self.arrived: Any = None  # a copy of the batch of the present step
         self.kept: Any = []
@@ -166,6 +168,14 @@ class LastSteps:
         if len(self.kept) >= min(enough, room // PARTS):
             self._begin(room // PARTS)
 
+    def _next_pass_comes(self):
+        """Whether the next pass begins in time; once, the rest of a short one is waited for besides."""
+        rest_ns = (_batches_left(self.iterator) or 0) * REC.step_ns(REC.iterations)
+        if not self.waited_ns and rest_ns <= WAITED_NS:
+            self.waited_ns = rest_ns
+            self.deadline_ns += rest_ns
+        return now() < self.deadline_ns - rest_ns - LEAST_NS // 2
+
     def _copy(self, batch, got):
         """Copy the batch of the step that begins."""
         if not got:
@@ -202,7 +212,7 @@ class LastSteps:
         free = not self.compiled
         trimming = free and self._trim()
         planned = plan(step_ns, self.unit, _batches_left(self.iterator), budget_ns, free, trimming)
-        if not planned.changes and planned.pass_ends and now() < self.deadline_ns - LEAST_NS // 2:
+        if not planned.changes and planned.pass_ends and self._next_pass_comes():
             return self._forget(None)  # the next pass may do
         changeable = changeable_file()
         if changeable is not None:
