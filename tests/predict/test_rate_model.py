@@ -269,3 +269,17 @@ def test_threads_that_spin_for_one_another_wait_for_the_workers_too() -> None:
         replace(view, last_steps=replace(there, replayed=replace(there.replayed, idle=False))),
     ):
         assert model_of(other).now.core_wait_share == 0.0
+
+
+@pytest.mark.parametrize(("replayed_s", "left_s"), [(0.0, 0.060), (0.024, 0.024), (0.090, 0.060)])
+def test_a_step_that_fetching_in_its_process_slows_is_as_long_as_alone_without(
+    replayed_s: float, left_s: float
+) -> None:
+    pipeline = Pipeline(
+        num_workers=0, samples=SAMPLES, total_s=0.113, wait_s=0.053, fetch_cpu_s=0.053, replayed_step_s=replayed_s
+    )
+    assert pipeline.changed(Change(fetch_cpu_factor=0.0)).step_s == pytest.approx(left_s)
+    half = pipeline.changed(Change(fetch_cpu_factor=0.5))
+    assert half.step_s == pytest.approx((0.060 + left_s) / 2)
+    # Workers compute beside the step: what they slow down is another question.
+    assert pipeline.changed(Change(num_workers=1)).step_s == pytest.approx(0.060)

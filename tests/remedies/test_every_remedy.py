@@ -70,6 +70,11 @@ CALLED: dict[str, Any] = {
     ),
 }
 REPORTS = {"host_other": [CalledFunction("/home/me/train.py", "Journal.write", 0.008 * BATCHES)]}
+PHOTOS: dict[str, Any] = {
+    "arrays": ArrayReads("PIL", 12e6, 12e6, 0.05, 1, volumes=False),
+    "layout": (f"float32 [{SAMPLES}, 3, 224, 224]",),
+    "batch_bytes": 1 << 20,
+}
 METRICS = {"metrics": [CalledFunction("/venv/site-packages/torchmetrics/metric.py", "Metric.forward", 0.006 * BATCHES)]}
 SAVES = {"checkpoint": [CalledFunction("/home/me/train.py", "save", 0.9)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
@@ -240,6 +245,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(**TRANSFORMS, **WHOLE_VOLUMES, uses_gpu=True, process=GPU),
     ),
     "faster_decode": (saturated, fetching_in_vain),
+    "smaller_files": (lambda: saturated(**PHOTOS), lambda: fetching_in_vain(**PHOTOS)),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
     "tables_once": (lambda: saturated(**TABLES), lambda: fetching_in_vain(**TABLES)),
     "texts_once": (lambda: saturated(**TEXTS), lambda: fetching_in_vain(**TEXTS)),

@@ -165,8 +165,9 @@ class Pipeline:
         main_runqueue_s = _main_runqueue_after(self, worker_cpu_s if workers else 0.0)
         kept = _kept_of_step(self, main_runqueue_s)
         delay_s = _worker_busy_delay_after(self, workers, worker_cpu_s)
-        step_s = max(self.step_s - change.step_removed_s, _LEAST_S) * kept
         wait_s = _wait_after(self, workers, fetch_cpu_s / self.core_share + fetch_blocked_s)
+        slowed_s = 0.0 if workers else _slowed_after(self, wait_s)
+        step_s = max(self.step_s - change.step_removed_s - slowed_s, _LEAST_S) * kept
         between_steps_s = max(self.between_steps_s - change.between_steps_removed_s, 0.0)
         return replace(
             self,
@@ -256,6 +257,18 @@ def _kept_of_step(now: Pipeline, main_runqueue_s: float) -> float:
     """
     own_s = now.step_s + now.handover_s - now.worker_busy_delay_s
     return 1.0 - min((now.main_runqueue_s - main_runqueue_s) / own_s, 1.0)
+
+
+def _slowed_after(now: Pipeline, wait_s: float) -> float:
+    """Shortening of a step whose process fetches less = (step now - with its batch there) x part of the fetch saved.
+
+    Fetching leaves cold caches, memory that the kernel has taken back, and threads of other libraries, which spin. No
+    more than the fetch itself takes: beyond that, something else disturbed the window.
+    """
+    if now.num_workers or not now.replayed_step_s or now.wait_s <= 0:
+        return 0.0
+    slowed_s = min(max(now.step_s - now.replayed_step_s, 0.0), now.wait_s)
+    return slowed_s * max(1.0 - wait_s / now.wait_s, 0.0)
 
 
 def _worker_busy_delay_after(now: Pipeline, workers: int, worker_cpu_s: float) -> float:

@@ -10,6 +10,7 @@ from flatout.predict.measured import bounding
 from flatout.predict.memory_costs import memory_costs
 from flatout.remedies.batch import bigger_batch, gradient_accumulation
 from flatout.remedies.compiling import dynamic_shapes, fixed_shapes, steady_values, whole_graphs
+from flatout.remedies.decoding import decoded_once, faster_decode, smaller_files
 from flatout.remedies.device import (
     channels_last,
     cudnn_benchmark,
@@ -40,8 +41,6 @@ from flatout.remedies.preparation import (
     cheaper_transform,
     columns_as_arrays,
     crop_first,
-    decoded_once,
-    faster_decode,
     stored_samples,
     tokenise_once,
     transformed_once,
@@ -109,6 +108,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     texts_once,
     select_first,
     faster_decode,
+    smaller_files,
     crop_first,
     late_normalize,
     cheaper_transform,

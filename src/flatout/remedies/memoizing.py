@@ -24,7 +24,7 @@ from flatout.predict.fetch_changes import (
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.probe.settings import SETTINGS
-from flatout.remedies.preparation import MEMORY_SHARE, decoded_bytes
+from flatout.remedies.decoding import MEMORY_SHARE, decoded_bytes
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.remedies.reporting import listed, setting_name
 from flatout.remedies.volumes import cut_from_volumes
