@@ -85,20 +85,16 @@ class Opened:
         try:
             path, _, flags = args
             if type(path) is str and flags & os.O_ACCMODE == os.O_RDONLY and not path.startswith("/proc"):
-                self.opened(path)
+                self.opens += 1
+                folder = os.path.dirname(path)
+                count(self.folders, folder)
+                if hash(path) in self.paths:
+                    count(self.again, folder)
+                elif len(self.paths) < MOST_PATHS:
+                    self.paths.add(hash(path))
+                count(self.extensions, os.path.splitext(path)[1])
         except Exception:
             return
-
-    def opened(self, path):
-        """Count a file by its folder and extension."""
-        self.opens += 1
-        folder = os.path.dirname(path)
-        count(self.folders, folder)
-        if hash(path) in self.paths:
-            count(self.again, folder)
-        elif len(self.paths) < MOST_PATHS:
-            self.paths.add(hash(path))
-        count(self.extensions, os.path.splitext(path)[1])
 
 
 OPENED = Opened()

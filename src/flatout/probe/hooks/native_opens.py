@@ -1,11 +1,10 @@
-"""Files that libraries open by themselves, without Python's ``open``, which the audit hook does not see."""
+"""Files that libraries open by themselves: audit hooks are told as by Python's own ``open``."""
 
 import functools
 import os
+import sys
 
 from .. import in_place
-from ..open_files import OPENED
-from ..recorder import REC, report_fault
 
 # Module -> class or None, function: its first argument, after the object, is a path.
 OPENERS = (
@@ -23,7 +22,7 @@ OPENERS = (
 
 
 def watch_for(watch):
-    """Count what these open when their modules are imported."""
+    """Tell of what these open, once their modules are imported."""
     for module, owner, name in OPENERS:
         watch(module, functools.partial(_instrument, owner, name))
 
@@ -39,11 +38,8 @@ def _instrument(owner, name, module):
 
 
 def _opens(path=None):
-    if REC.on and isinstance(path, (str, os.PathLike)):
-        try:
-            OPENED.opened(os.fspath(path))
-        except Exception:
-            report_fault("opened files")
+    if isinstance(path, (str, os.PathLike)):
+        sys.audit("open", os.fspath(path), "rb", os.O_RDONLY)
 
 
 def _of_object(itself, path=None):

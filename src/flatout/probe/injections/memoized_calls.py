@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from .. import in_place, memory_room
+from ..hooks import native_opens
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
 from .call_keys import CallKeys
@@ -37,6 +38,7 @@ def install(injected, watch):
         injected.refuse("memoize", "%s bytes cannot be shared: %s" % (room, error))
         return
     memoized = _MemoizedCalls(injected, kept)
+    native_opens.watch_for(watch)
     watch("torch.utils.data.dataloader", functools.partial(_patch_loader, memoized))
     backward = torch.autograd.backward
 

@@ -1,6 +1,6 @@
 """Files that a call opens and folders that it lists, kept with its result: once one has changed, it is not used.
 
-Only those are seen that Python opens and lists; libraries in C do so themselves.
+Only those are seen that Python opens and lists, and of libraries in C those that ``native_opens`` knows.
 """
 
 import contextlib
