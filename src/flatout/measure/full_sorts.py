@@ -6,14 +6,13 @@ Balls of point clouds, nearest neighbours and negatives that are hard are often 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flatout.record.kernel_trace import Spans
-from flatout.record.operator_inputs import Tensor, read_inputs
+from flatout.record.operator_inputs import Input, Tensor, read_inputs
 
 _SORTS = ("aten::sort", "aten::argsort", "aten::msort")
 _SLICE, _SELECT = "aten::slice", "aten::select"
@@ -83,13 +82,18 @@ def _sorted(operators: Spans, row: int) -> tuple[tuple[int, ...], int] | None:
     tensor, *others = (*read_inputs(operators.arguments[row], None), None)
     if not isinstance(tensor, Tensor) or not tensor.shape:
         return None
-    numbers = [int(one) for one in others if isinstance(one, str) and one.lstrip("-").isdigit()]
+    numbers = [number for number in map(_whole, others) if number is not None]
     dimension = numbers[0] if numbers else (0 if operators.name[row] == "aten::msort" else -1)
     if not -len(tensor.shape) <= dimension < len(tensor.shape):
         return None
     dimension %= len(tensor.shape)
-    large = tensor.shape[dimension] >= _LEAST_SORTED and math.prod(tensor.shape)
+    large = tensor.shape[dimension] >= _LEAST_SORTED and tensor.count > 0
     return (tensor.shape, dimension) if large else None
+
+
+def _whole(value: Input) -> int | None:
+    """A number among an operator's arguments; None: it is something else."""
+    return int(value) if isinstance(value, str) and value.lstrip("-").isdigit() else None
 
 
 def _used(operators: Spans, row: int, shape: tuple[int, ...], dimension: int) -> int:
@@ -101,14 +105,13 @@ def _used(operators: Spans, row: int, shape: tuple[int, ...], dimension: int) ->
     if not isinstance(tensor, Tensor) or tensor.shape != shape:
         return 0
     # A dimension, then an index, or the first place and the one after the last.
-    values = [int(one) if isinstance(one, str) and one.lstrip("-").isdigit() else None for one in others]
-    along, first, end = values[0], values[1], values[2]
+    along, first, end = (_whole(one) for one in others[:3])
     if along is None or along % len(shape) != dimension or first is None:
         return 0
     size = shape[dimension]
     if name == _SELECT:
         return 1 if first in (0, -1, size - 1) else 0
-    first, end = (_place(one, size) for one in (first, size if end is None else end))
+    first, end = _place(first, size), _place(size if end is None else end, size)
     # What is kept lies among so many of the first or of the last places.
     return min(end, size - first) if 0 < end - first < size else 0
 

@@ -29,7 +29,7 @@ class DiscardedLogs:
         """Begin or end to do so."""
         if wanted and self._opened is None:
             self._opened = builtins.open, io.open
-            builtins.open, io.open = map(self._opening, self._opened)  # type: ignore[assignment]
+            builtins.open, io.open = map(self._opening, self._opened)
         elif not wanted and self._opened is not None:
             builtins.open, io.open = self._opened
             self._opened = None
