@@ -248,3 +248,38 @@ def test_a_place_that_is_not_this_memory_is_not_joined(monkeypatch: pytest.Monke
     for place in ("1", "x:y:z", "999999999:3:00", f"{os.getpid()}:0:0011223344556677"):
         monkeypatch.setenv(SAMPLES_VARIABLE, place)
         assert SampleMemory(1000).entries == 0
+
+
+IMPORTED_BEFORE = """
+import tifffile
+from tifffile import imread
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+tifffile.imwrite("scene.tif", np.arange(40_000, dtype=np.uint16).reshape(200, 200))
+
+class Patches(Dataset):
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, index):
+        read = (imread, tifffile.imread)[index % 2]
+        return torch.from_numpy(read("scene.tif")[:8, :8].astype(np.float32))
+
+weights = torch.ones(1, requires_grad=True)
+for batch in DataLoader(Patches(), 8):
+    (batch.sum() * weights).sum().backward()
+kept = [type(imread).__name__, type(tifffile.imread).__name__]
+print(weights.grad.item(), kept)
+"""
+
+
+def test_readers_that_were_imported_before_torch_are_answered_too(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IMPORTED_BEFORE)
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"sample_cache_bytes": 1 << 24})}
+    words = [sys.executable, "train.py"]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    plain = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == plain.stdout.split()[0]
+    assert "Unbound', 'Unbound'" in done.stdout and "had no effect" not in done.stderr

@@ -515,6 +515,54 @@ def test_tables_are_kept_with_their_types_and_their_order(made: Any) -> None:
     assert unpack(kept)["table"].equals(made())
 
 
+@NEW_PANDAS
+def test_what_shares_memory_or_is_there_twice_is_not_kept() -> None:
+    one, numbers = table(), [1, 2]
+    assert pack({"a": one, "b": one}) is None
+    assert pack([numbers, numbers]) is None
+    assert pack((one, one["flow"].to_numpy())) is None
+    assert pack((one, torch.from_numpy(one["flow"].to_numpy(copy=True)))) is not None
+    assert pack((one, one["flow"])) is not None  # each has its own once it is written to
+    assert pack((np.float32(3), np.float32(3), (1, 2), (1, 2))) is not None
+    scalar, pair = np.float64(2), (1, 2)
+    assert pack((scalar, scalar, pair, pair)) is not None
+    for other in (one.sort_values("flow"), pandas.DataFrame(np.arange(12.0).reshape(4, 3))):
+        assert pack(other) is not None
+
+
+FIRST_TABLE = """
+import numpy, pandas, torch
+from torch.utils.data import DataLoader, Dataset
+
+def made(index):
+    with open("calls", "a") as calls:
+        calls.write("x")
+    return pandas.DataFrame({"b": numpy.random.RandomState(index).randn(9000)})
+
+class Samples(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return torch.tensor([float(made(index)["b"].sum())])
+
+weights = torch.ones(1, requires_grad=True)
+for epoch in range(6):
+    print(sum((batch * weights).sum().item() for batch in DataLoader(Samples(), 10)))
+"""
+
+
+@NEW_PANDAS
+def test_a_first_call_that_loads_parts_of_a_library_agrees_with_later_ones(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(FIRST_TABLE)
+    settings = json.dumps({"memoize": "train.py:made", "sample_cache_bytes": 1 << 26})
+    environment = injecting_environment() | {"FLATOUT_SETTINGS": settings}
+    words = [sys.executable, "train.py"]
+    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 1 and "something else" not in done.stderr
+    assert 40 < len((tmp_path / "calls").read_text()) < 100
+
+
 def test_tables_of_anything_are_not_kept() -> None:
     assert pack(pandas.DataFrame({"a": [object(), object()]})) is None
     noted = table()

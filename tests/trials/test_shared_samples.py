@@ -50,6 +50,16 @@ def test_a_pass_that_takes_too_long_is_not_begun(left_s: float, samples: int | N
     assert isinstance(answer, str) and why in answer and "flatout apply" in answer
 
 
+def test_where_calls_repeat_within_a_pass_a_part_of_it_is_looked_at() -> None:
+    samples, runs = shared(left_s=100.0)
+    loader = {"dataset_len": 100_000}
+    assert "second pass" in str(samples.settings(REMEDY, loader))
+    assert samples.settings(REMEDY, loader | {"repeats_within_pass": True}) == SETTINGS
+    with pytest.raises(CommandError, match="did not repeat"):  # these runs store nothing
+        samples.prepare(SETTINGS)
+    assert runs[0][1] == pytest.approx(0.4 * 100.0 - 5.0)
+
+
 def test_a_stream_is_watched_until_it_stores_no_more() -> None:
     samples, _ = shared(left_s=100.0)
     assert samples.settings(REMEDY, {"dataset_len": None}) == SETTINGS

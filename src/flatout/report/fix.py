@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
-from flatout.terminal_text import one_line
+from flatout.terminal_text import one_line, shell_line
 from flatout.trials.export import Export
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial
 from flatout.trials.sequential import clears
@@ -44,7 +44,7 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
     if fixed.untried:
         text += ["", "Not tried", ""]
         for title, why in fixed.untried:
-            text += [*_wrapped(title, 2), *_wrapped(why, 4)]
+            text += [*_wrapped(title, 2), *_reason(why, fixed.command)]
     if fixed.kept:
         keep = kept or Export(keep_command(fixed.command, fixed.settings))
         text += ["", "To keep it, run", "", f"  {keep.command}", ""]
@@ -59,6 +59,15 @@ def lines(fixed: FixResult, kept: Export | None = None, plans: Mapping[str, Expo
     text += _plans(fixed, plans or {})
     notes = " ".join((fixed.ended, fixed.isolation, _took(fixed)))
     return [one_line(line) for line in (*text, "", *_wrapped(notes, 0))]
+
+
+def _reason(why: str, command: Sequence[str]) -> list[str]:
+    """Why a remedy was not tried; a command in it is whole, on a line of its own."""
+    reason, begins, settings = why.partition(": flatout apply ")
+    if not begins:
+        return _wrapped(why, 4)
+    whole = f"flatout apply {settings}".replace("-- COMMAND", f"-- {shell_line(command)}")
+    return [*_wrapped(f"{reason}:", 4), f"    {whole}"]
 
 
 def _took(fixed: FixResult) -> str:

@@ -11,6 +11,7 @@ from flatout.probe.contract import LOSS_METRIC
 from flatout.record import Run
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 
+_ROUNDED = 1e-3  # of the mean loss: a difference that adding in another order makes
 LEAST_LOSSES = 10  # fewer are no evidence
 # Allowed difference of the later half's mean, in addition to that between two runs without the remedy.
 ALLOWED = {IDENTICAL: 0.05, NUMERICS: 0.05, DATA: 0.10, OPTIMISATION: 0.25}
@@ -84,7 +85,8 @@ def _compare_levels(
     fixed = all(tuple(run) == tuple(without[0]) for run in without)
     if semantic_class == IDENTICAL and fixed and len(without) > 1:
         # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
-        text += "; the run without it repeats itself to the bit, with it the random numbers are others"
+        others = "as sums rounded differently give" if abs(b - a) < _ROUNDED * scale else "as other random numbers give"
+        text += f"; the run without it repeats itself to the bit, with it losses are others, {others}"
     elif semantic_class == IDENTICAL and len(without) > 1:
         text += f"; runs without it differ from each other by up to {spread / scale:.1%}, as without a fixed seed"
     if semantic_class in (OPTIMISATION, DATA) and b < a:

@@ -66,6 +66,7 @@ class SharedSamples(Mechanics):
         self._pass_s = 0.0
         self._watched = False  # whether the next pass has to show that calls repeat
         self._within = False  # or a part of it
+        self._repeated = False  # the latest one has shown it
 
     def settings(self, remedy: Remedy, loader: Mapping[str, Any]) -> Mapping[str, Any] | str:
         """The remedy's settings; or why the first pass, which gains nothing, cannot be made in time."""
@@ -126,6 +127,7 @@ class SharedSamples(Mechanics):
                 self._release()
             raise CommandError(failed)
         self._filled.add(settings.get(FUNCTIONS))
+        self._repeated = self._watched
         self._say(f"{self._memory.entries:,} samples are stored")
 
     def resume(self, kept: Mapping[str, Any], loader: Mapping[str, Any]) -> None:
@@ -137,7 +139,7 @@ class SharedSamples(Mechanics):
         """The trial with a word on what it holds for."""
         stored = self._memory.entries if self._memory is not None else 0
         note = f"holds from the second pass on: the first, which stored {stored:,} samples, gains nothing"
-        if self._watched:
+        if self._repeated:
             note = f"holds once calls repeat: {stored:,} results were stored before"
         return replace(trial, why=f"{trial.why}; {note}")
 

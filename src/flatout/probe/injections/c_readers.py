@@ -4,6 +4,7 @@ import functools
 import os
 
 from ..unbound import Unbound
+from .rebinding import rebind
 
 # Module -> functions that take the path of a file as their first argument.
 READERS = {
@@ -37,7 +38,10 @@ def _patch(mapped, changed, names, module):
         original = getattr(holder, attribute, None)
         if original is not None:
             patched = _reading(original, mapped, changed, 1 if owner else 0)
-            setattr(holder, attribute, patched if owner else Unbound(patched, module.__name__))
+            if owner:
+                setattr(holder, attribute, patched)
+            else:
+                rebind(module, attribute, original, Unbound(patched, module.__name__))
 
 
 def _reading(original, mapped, changed, place):

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from ..unbound import Unbound
+from .rebinding import rebind
 
 _HEAD = struct.Struct("<I")
 _LEAST_BYTES = 1 << 14  # copying a smaller array, with finding it, takes as long as unpacking it
@@ -100,7 +101,10 @@ def _patch(kept, name, source, module):
         return found
 
     vars(unpacked)[_MARK] = True
-    setattr(holder, attribute, unpacked if owner else Unbound(unpacked, module.__name__))
+    if owner:
+        setattr(holder, attribute, unpacked)
+    else:
+        rebind(module, attribute, original, Unbound(unpacked, module.__name__))
 
 
 def _key(kept, name, source, place, args, kwargs):

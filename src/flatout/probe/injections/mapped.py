@@ -16,6 +16,7 @@ from torch.utils.data._utils import fetch as fetchers
 
 from ..unbound import Unbound
 from .private_memory import is_write, turn_private
+from .rebinding import rebind
 
 LEAST_BYTES = 1 << 20  # reading a smaller file takes about as long as mapping it
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member of a zip archive: lengths of its name and of its extra field
@@ -105,7 +106,10 @@ def _patch(name, mapped, done, module):
         return
     reading = _reading(original, mapped, done)
     vars(reading)[_MARK] = True
-    setattr(holder, attribute, reading if owner else Unbound(reading, module.__name__))
+    if owner:
+        setattr(holder, attribute, reading)
+    else:
+        rebind(module, attribute, original, Unbound(reading, module.__name__))
 
 
 def _reading(original, mapped, done):

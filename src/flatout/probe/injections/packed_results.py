@@ -27,11 +27,10 @@ def pack(result):
     pickler = _Pickler(file, 5)
     pickler.fast = True  # what is the same twice is written twice: whether it is one object does not show
     try:
-        spans: list[tuple[int, int]] = []
-        _check(result, spans)
-        spans.sort()
-        if any(end > start for (_, end), (start, _) in zip(spans, spans[1:])):
-            return None  # parts that share memory would not, once they are copied
+        found = _Parts()
+        _check(result, found)
+        if found.share_memory():
+            return None  # parts that do would not, once they are copied
         pickler.dump(result)
     except Exception:
         return None
@@ -43,29 +42,47 @@ def unpack(stored):
     return pickle.loads(stored)
 
 
-def _check(value, spans, depth=0):
+class _Parts:
+    """What may change of a result, by its number, and the memory of its arrays and tables, as spans of addresses."""
+
+    def __init__(self):
+        self.seen, self.arrays, self.tables = {}, [], []
+
+    def share_memory(self):
+        """Whether two arrays do, or an array and a table; tables have theirs to themselves once they are written to."""
+        arrays = sorted(self.arrays)
+        if any(end > start for (_, end), (start, _) in zip(arrays, arrays[1:])):
+            return True
+        return any(begin < end and start < finish for begin, finish in arrays for start, end in self.tables)
+
+
+def _check(value, found, depth=0):
+    """Raise ``_Unkept`` for what cannot be kept; note the parts of what can."""
     kind = type(value)
     if kind in _PLAIN:
         return
-    if depth > 8:
+    # One object in two places would be two, of which a change shows in one only.
+    if depth > 8 or id(value) in found.seen:
         raise _Unkept
+    if kind is not tuple and not _is_named_tuple(kind) and not _is_scalar(value):
+        found.seen[id(value)] = value
     if kind in (tuple, list) or _is_named_tuple(kind):
         for one in value:
-            _check(one, spans, depth + 1)
+            _check(one, found, depth + 1)
     elif kind is dict:
         for name, one in value.items():
-            _check(name, spans, depth + 1)
-            _check(one, spans, depth + 1)
+            _check(name, found, depth + 1)
+            _check(one, found, depth + 1)
     elif _is_tensor(value):
-        spans.append((value.data_ptr(), value.data_ptr() + value.numel() * value.element_size()))
+        found.arrays.append((value.data_ptr(), value.data_ptr() + value.numel() * value.element_size()))
     elif _is_array(value):
         if hasattr(value, "ctypes"):  # no scalar
-            spans.append((value.ctypes.data, value.ctypes.data + value.nbytes))
+            found.arrays.append((value.ctypes.data, value.ctypes.data + value.nbytes))
     elif _is_frame(value):
-        pass  # its columns are its own until one is written to
+        found.tables += map(_span, _columns(value))
     elif _is_record(kind):
         for one in vars(value).values():
-            _check(one, spans, depth + 1)
+            _check(one, found, depth + 1)
     elif not _is_picture(value):
         raise _Unkept
 
@@ -139,6 +156,24 @@ def _is_frame(value):
         return False
     axes = (axis.dtype for axis in value.axes)
     return all(_is_plain(pandas, dtype) for dtype in (*(value.dtypes if value.ndim > 1 else [value.dtype]), *axes))
+
+
+def _columns(frame):
+    """The columns of a table as arrays of the same memory; those of texts are made just now."""
+    columns = [frame] if frame.ndim == 1 else [frame.iloc[:, place] for place in range(frame.shape[1])]
+    return [column.to_numpy() for column in columns]
+
+
+def _span(array):
+    """The first and the last address of an array, whatever its strides are."""
+    reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)] if array.size else []
+    first = array.ctypes.data + sum(min(each, 0) for each in reach)
+    return first, array.ctypes.data + sum(max(each, 0) for each in reach) + (array.itemsize if array.size else 0)
+
+
+def _is_scalar(value):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.generic)
 
 
 def _is_plain(pandas, dtype):

@@ -20,6 +20,7 @@ from typing import Any
 import torch.utils.data
 
 from ..unbound import Unbound, unseen
+from .rebinding import rebind
 
 _READERS = {
     "pandas": ("read_csv", "read_table", "read_parquet", "read_feather", "read_excel", "read_orc"),
@@ -45,7 +46,7 @@ def _patch(tables, names, module):
         original = getattr(module, name, None)
         if original is not None:
             reading = _reading(tables, "%s.%s" % (module.__name__, name), original)
-            setattr(module, name, Unbound(reading, module.__name__))
+            rebind(module, name, original, Unbound(reading, module.__name__))
 
 
 def _reading(tables, name, original):

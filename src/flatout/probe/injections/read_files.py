@@ -42,10 +42,27 @@ class ReadFiles:
         return all(file_state(path) == state for path, state in files)
 
     @staticmethod
+    def same(stored, made):
+        """True if two results are the same, and the later one was made of no other files.
+
+        A first call opens those that its later ones find in memory.
+        """
+        (length,), (later,) = _HEAD.unpack_from(stored), _HEAD.unpack_from(made)
+        files = made[_HEAD.size : _HEAD.size + later]
+        known = stored[_HEAD.size : _HEAD.size + length]
+        if bytes(known) != files and not set(_read(files)) <= set(_read(known)):
+            return False
+        return bytes(ReadFiles.without(stored)) == bytes(ReadFiles.without(made))
+
+    @staticmethod
     def without(stored):
         """The stored result itself."""
         (length,) = _HEAD.unpack_from(stored)
         return stored[_HEAD.size + length :]
+
+
+def _read(head):
+    return pickle.loads(head) if head else ()
 
 
 class _Call:
@@ -61,7 +78,9 @@ class _Call:
         return _HEAD.pack(len(head)) + head + packed
 
 
-def _noting(local, abspath=os.path.abspath, fsdecode=os.fsdecode, access=os.O_ACCMODE, reading=os.O_RDONLY):
+def _noting(
+    local, abspath=os.path.abspath, fsdecode=os.fsdecode, access=os.O_ACCMODE, reading=os.O_RDONLY, code=(".pyc", ".so")
+):
     """A hook for files that are opened to be read and folders that are listed. It uses no globals: they end before."""
 
     def opened(event, args):
@@ -70,8 +89,11 @@ def _noting(local, abspath=os.path.abspath, fsdecode=os.fsdecode, access=os.O_AC
         try:  # what a hook raises ends the operation
             calls = local.__dict__.get("calls")
             if calls and not isinstance(args[0], int) and (event != "open" or args[2] & access == reading):
+                path = abspath(fsdecode("." if args[0] is None else args[0]))
+                if path.endswith(code) or "/site-packages/" in path or "/dist-packages/" in path:
+                    return  # of what a first call imports
                 for call in calls:
-                    call.paths.add(abspath(fsdecode("." if args[0] is None else args[0])))
+                    call.paths.add(path)
         except Exception:
             return
 
