@@ -107,15 +107,9 @@ def _few_samples(cause: Cause) -> bool:
     return cause.id == "small_batch" and any(isinstance(size, (int, float)) and size <= FEW_SAMPLES for size in sizes)
 
 
-def _leaves_most(cause: Cause) -> bool:
-    """Without workers: they would take less of the wait away than they leave, so that faster code comes first."""
-    stays = (evidence.values.get("wait_that_stays") for evidence in cause.evidence)
-    return any(isinstance(rest, (int, float)) and rest > cause.share for rest in stays)
-
-
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     """The largest cause to remove before this one; one that is much smaller does not count."""
-    hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides and not _leaves_most(found))
+    hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides)
     material = [
         hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, BY_ID[hider.id].hides_from * cause.share)
     ]

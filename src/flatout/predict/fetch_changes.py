@@ -190,11 +190,11 @@ def unpacked_ratio(loader: LoaderStats) -> float | None:
     """Values that libraries read out of arrays, for each value of a sample; None: none was read whole for a part of it.
 
     A part of a volume is a patch of it. What else is far smaller than its array may have been made of all of it: where
-    reading takes most of the fetch, the rest is too cheap for that. Pictures are often made smaller, which is cheap:
-    where many samples of a pass are made of one file, they are parts of it.
+    reading takes most of the fetch, the rest is too cheap for that. Of pictures that is not said: they are often made
+    smaller, which is cheap.
     """
     arrays, kept = loader.storage.arrays, sample_values(loader.delivery)
-    if not arrays or not kept or (arrays.package == PICTURES and not repeats_within_pass(loader)):
+    if not arrays or not kept or arrays.package == PICTURES:
         return None
     ratio = arrays.values / kept
     cut = ratio >= _CUT and arrays.seconds >= DOMINANT_SHARE * sample_s(loader)

@@ -64,7 +64,7 @@ def read_amplification(context: Context) -> Found | Lacks | None:
         return None
     if unpacked is not None:
         volumes = (arrays and arrays.volumes) or patch_shape(loader.delivery)
-        whole = "volumes" if volumes else "pictures" if arrays and arrays.package == PICTURES else "arrays"
+        whole = "volumes" if volumes else "arrays"
         title, amount = f"whole {whole} are read and unpacked for each patch", _unpacked(run, loader)
     else:
         title, amount = "far more is read than the samples keep", _read(read or 0.0, used or 0.0, ratio)
