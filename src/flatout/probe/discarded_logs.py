@@ -45,4 +45,4 @@ class DiscardedLogs:
     def _is_log(self, file, mode):
         if threading.get_ident() != self._thread or not isinstance(mode, str) or not set(mode) & set("wax"):
             return False
-        return isinstance(file, (str, os.PathLike)) and os.fspath(file).endswith(_LOGS) and self._is_users(file)
+        return isinstance(file, (str, os.PathLike)) and os.fsdecode(file).endswith(_LOGS) and self._is_users(file)

@@ -62,7 +62,7 @@ def metrics_at_end(context: Context, cause: Cause) -> Proposal | None:
         least=Change(),
         most=shorter_step(all_s),
         how="metric.update(output, target) in place of metric(output, target), which computes the value of each batch "
-        "too; metric.compute() and metric.reset() at the end of the pass",
+        "too; metric.compute() and metric.reset() at the end of the pass; functions of scikit-learn there only",
         basis=f"measured time of {functions[0].name} ({package_of(functions[0].file)}); updating is assumed to take a "
         "tenth of it, where the batch's own value is used nowhere",
         memory_bytes=0,

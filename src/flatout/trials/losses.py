@@ -85,8 +85,8 @@ def _compare_levels(
     fixed = all(tuple(run) == tuple(without[0]) for run in without)
     if semantic_class == IDENTICAL and fixed and len(without) > 1:
         # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
-        others = "as sums rounded differently give" if abs(b - a) < _ROUNDED * scale else "as other random numbers give"
-        text += f"; the run without it repeats itself to the bit, with it losses are others, {others}"
+        cause = "rounding" if abs(b - a) < _ROUNDED * scale else "other random numbers"
+        text += f"; runs without it repeat to the bit, with it losses differ as by {cause}"
     elif semantic_class == IDENTICAL and len(without) > 1:
         text += f"; runs without it differ from each other by up to {spread / scale:.1%}, as without a fixed seed"
     if semantic_class in (OPTIMISATION, DATA) and b < a:
