@@ -129,17 +129,19 @@ def test_other_processes_beside_a_run_are_told(speeds: tuple[Speed, Speed]) -> N
 
 
 def test_what_other_processes_alone_may_have_made_is_no_difference(speeds: tuple[Speed, Speed]) -> None:
-    def beside(a: float, b: float, full: float = 1.0) -> Ratio:
-        one, other = speeds
-        return ratio_of(
-            [replace(one, contention=Contention(a, full, 2))], [replace(other, contention=Contention(b, full, 2))]
+    def beside(a: float, b: float, full: float = 1.0, threads: int = 1) -> Ratio:
+        one, other = (
+            replace(speed, contention=Contention(cores, full, 2), threads=threads)
+            for speed, cores in zip(speeds, (a, b), strict=True)
         )
+        return ratio_of([one], [other])
 
     plain = ratio_of([speeds[0]], [speeds[1]])
     assert beside(1.0, 0.0).uneven == pytest.approx(2.0)
     assert beside(1.0, 0.0).low == pytest.approx(plain.low / 2) and beside(1.0, 0.0).high == plain.high
     assert beside(0.0, 1.0).high == pytest.approx(plain.high * 2) and beside(0.0, 1.0).low == plain.low
     assert plain.resolved and not beside(1.0, 0.0).resolved
+    assert beside(1.0, 0.0, threads=2).uneven == pytest.approx(4.0)  # each may wait for its core
     for even in (beside(1.0, 1.0), beside(0.2, 0.0), beside(1.0, 0.0, full=0.1)):
         assert even == plain
     both = [replace(speeds[0], contention=Contention(cores, 1.0, 2)) for cores in (1.0, 0.0, 0.0, 1.0)]

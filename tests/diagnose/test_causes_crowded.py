@@ -12,9 +12,10 @@ from flatout.diagnose.verdict import verdict
 from flatout.measure.crowding import Crowding
 from flatout.measure.experiments import Experiments
 from flatout.predict.context import Context
+from flatout.predict.crowded_threads import fewer_threads
 from flatout.remedies import propose
 from flatout.results import Cause, NotMeasured
-from tests.diagnose.views import healthy, remote, starved, tried
+from tests.diagnose.views import healthy, remote, small_operators, starved, tried
 
 
 def crowding(wait_share: float, outside_cores: float = 6.0, part: float = 1.0) -> dict[str, Crowding]:
@@ -63,14 +64,33 @@ def test_cores_of_its_own_do_not_rest_on_what_others_take() -> None:
 
 
 def test_fewer_threads_are_proposed_where_they_were_faster_beside_others() -> None:
-    experiments = Experiments(tried={"threads=1": tried(0.6)}, steps=8)
+    """Steps took 10 ms in the window, and 4 ms with one thread after it."""
+    one = replace(tried(0.1), changed_s=0.004)
     usage = crowding(0.4) | {"other_cores": 1.4}
-    view = replace(healthy(cpu=0.001, usage=usage, cores=2, process={"threads": 2}), experiments=experiments)
-    context = Context.of(view)
-    found = {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
-    assert found["threads"].cause == "crowded_machine"
-    assert found["threads"].gain.predicted == pytest.approx(1 / 0.4, rel=0.1)
-    assert "while other processes used the cores" in found["threads"].basis
+    view = healthy(cpu=0.001, usage=usage, cores=2, process={"threads": 2})
+    context = Context.of(replace(view, experiments=Experiments(tried={"threads=1": one}, steps=8)))
+    causes = judge(context)[0]
+    found = {remedy.id: remedy for remedy in propose(context, causes)[0]}
+    assert found["threads"].cause == causes[0].id == "crowded_machine"
+    assert causes[0].share == pytest.approx(0.6, abs=0.03) and "with 1 thread a step took" in causes[0].evidence[0].text
+    assert found["threads"].gain.predicted == pytest.approx(10 / 4, rel=0.1)
+    assert found["threads"].gain.low < 1.2
+    assert "where other processes used the cores" in found["threads"].basis
+    assert verdict(context, causes).endswith("waits of its threads take 60% of the time.")
+
+
+def test_without_steps_of_fewer_threads_the_operators_show_how_long_one_takes() -> None:
+    """Two threads compute 1 ms in a step of 10 ms: one would take 3 ms and its part of the cores."""
+    usage = crowding(0.5, outside_cores=1.0)
+    view = healthy(usage=usage, process={"threads": 2}, cores=2)
+    operators = small_operators(0.001, kernels_s=0.001, launching_s=0.002)
+    fewer = fewer_threads(Context.of(replace(view, operators=operators)))
+    assert fewer is not None and (fewer.count, fewer.step_s) == (1, pytest.approx(0.003))
+    assert fewer.part == pytest.approx(0.7, abs=0.01) and fewer.least == 0.0
+    busy = replace(view, operators=replace(operators, kernels_s=0.009, launching_s=0.009))
+    assert fewer_threads(Context.of(busy)) is None  # one thread would take as long
+    alone = replace(view, operators=operators, process=replace(view.process, threads=1))
+    assert fewer_threads(Context.of(alone)) is None
 
 
 def test_processes_that_the_training_started_are_named_as_its_own() -> None:

@@ -340,10 +340,11 @@ def test_arrays_that_lie_as_they_are_in_their_files_can_be_mapped() -> None:
 def test_on_a_crowded_machine_as_many_threads_as_it_has_cores_left_are_offered() -> None:
     """Where the steps had no time to try it."""
     crowding = Crowding(7.3, 0.9, 0.5, ())
-    run = healthy(usage={"crowding": crowding}, process={"threads": 2}, cores=8)
+    operators = small_operators(0.001, kernels_s=0.001, launching_s=0.001)
+    run = replace(healthy(usage={"crowding": crowding}, process={"threads": 2}, cores=8), operators=operators)
     remedy = offered(run)["threads"]
     assert (remedy.title, remedy.settings, remedy.cause) == ("compute with 1 thread", {"threads": 1}, "crowded_machine")
-    assert remedy.gain.low <= 1.0 and remedy.gain.predicted == pytest.approx(2.0, abs=0.05) and remedy.gain.high > 2.2
+    assert remedy.gain.low <= 1.0 and remedy.gain.predicted == pytest.approx(2.0, abs=0.05)  # as fast as workers fetch
     assert "threads" not in offered(replace(run, process=replace(run.process, threads=1)))
 
 

@@ -94,10 +94,14 @@ class Experiments:
         line = self.debugging.get(name)
         return DEBUGGING[name] + (f" ({line})" if line else "")
 
+    def of_threads(self) -> dict[int, Tried]:
+        """The numbers of intra-op threads that were tried."""
+        counts = {name.removeprefix(THREADS): one for name, one in self.tried.items() if name.startswith(THREADS)}
+        return {int(count): one for count, one in counts.items() if count.isdecimal()}
+
     def best_threads(self) -> tuple[int, Tried] | None:
         """The number of intra-op threads with the largest gain, if one was shown."""
-        counts = {name.removeprefix(THREADS): one for name, one in self.tried.items() if name.startswith(THREADS)}
-        proven = {int(count): one for count, one in counts.items() if one.proven and count.isdecimal()}
+        proven = {count: one for count, one in self.of_threads().items() if one.proven}
         best = max(proven, key=lambda count: proven[count].gain, default=None)
         return None if best is None else (best, proven[best])
 

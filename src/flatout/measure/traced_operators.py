@@ -50,6 +50,8 @@ _FACTORISING = re.compile(
     r"^aten::_?(linalg_)?(cholesky|lu_factor|lu_solve|solve|triangular_solve|inv|eig|svd|qr|lstsq)"
 )
 _COMPUTE = ("forward", "loss", "backward", "optimizer")
+_MUCH_QUEUED = 0.2  # of the window
+_HELD_UP_NS = 1_000_000  # longer than other calls with the same inputs: as long as another process keeps a core
 
 
 def measure_operators(
@@ -161,7 +163,9 @@ def _measured(
     work = np.maximum(own - costs.traced - costs.tracing * children, 0.0)
     calls = is_compiled_call(trace)
     calling = np.where(calls, np.maximum(work - generated_ns(trace, calls), 0.0), 0.0)
-    work = _undisturbed(operators, work - calling)
+    work = work - calling
+    usual = _undisturbed(operators, work, window.queued)
+    held_up, work = np.where(work - usual > _HELD_UP_NS, work - usual, 0.0), usual
     inside = (operators.start >= begin) & (operators.end <= finish) & (waits.at(operators.start) < 0)
     leaf = inside & (children == 0)
     if not leaf.any():
@@ -203,7 +207,9 @@ def _measured(
         other_s += window.step_s("batch_wait")
     running = 1.0 - min(window.queued, 0.99)
     traced_computing_s = traced_s - other_s * running
-    around_s = min(computed_s * running, traced_computing_s) - kernels_s
+    # Operators whose threads wait for one that has no core take long; nothing passes around them meanwhile.
+    held_up_s = 0.0 if has_kernels else float(held_up[inside].sum() / per_s)
+    around_s = min(computed_s * running, traced_computing_s - held_up_s) - kernels_s
     overhead_s = max(float(around_s), 0.0) / running  # a thread that computes less waits less for a core, too
     shown = [operators.take(inside), *([trace.kernels] if has_kernels else [])]
     free_s = max(long_pieces_ns(shown, waits, begin, finish) / per_s - other_s * running, 0.0)
@@ -254,13 +260,18 @@ def _measured(
     )
 
 
-def _undisturbed(operators: Spans, work: Floats) -> Floats:
-    """The median work of all calls with the same inputs: other processes hold up single calls for milliseconds."""
+def _undisturbed(operators: Spans, work: Floats, queued: float) -> Floats:
+    """The usual work of all calls with the same inputs: other processes hold up single calls for milliseconds.
+
+    The median; where the training waits much for a core, most calls may be held up, and one of the shortest counts.
+    """
     # Not as an array of texts: each would take as much as the longest, and some operators take thousands of tensors.
     numbers: dict[str, int] = {}
     group = np.array([numbers.setdefault(call, len(numbers)) for call in operators.call], np.int64)
     order = np.lexsort((work, group))
     first = np.searchsorted(group[order], np.arange(int(group.max(initial=-1)) + 1))
     count = np.diff(np.append(first, len(group)))
+    if queued >= _MUCH_QUEUED:
+        return np.asarray(work[order[first + count // 10]][group], np.float64)
     median = (work[order[first + (count - 1) // 2]] + work[order[first + count // 2]]) / 2
     return np.asarray(median[group], np.float64)

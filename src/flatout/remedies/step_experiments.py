@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
+from flatout.predict.crowded_threads import FewerThreads, fewer_threads
+from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.remedies.reporting import EVERY, calls_every
 from flatout.results import Cause
-from flatout.units import counted, duration, of_cores
+from flatout.units import counted, duration
 
 _HOW = {
     "anomaly_mode": "remove torch.autograd.set_detect_anomaly(True); switch it on again to look for a NaN",
@@ -30,9 +30,6 @@ _NUMERIC = {
 }
 # What a trial can keep off in an unchanged script.
 _SWITCHED = {"anomaly_mode", "tracemalloc", "backward_threads", "validate_args", "deterministic"}
-# No part of a step that more or fewer threads compute.
-_BESIDE_STEPS = ("batch_wait", "epoch_boundary", "validation", "checkpoint", "logging", "host_other")
-_MOST_OF_STEP = 0.96  # that fewer threads may save: one thread beside a busy machine gave up to 24x
 # Measured on single steps; the same part is left out of all.
 _BASIS = "measured in steps after the window"
 
@@ -128,51 +125,50 @@ def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-# On a crowded machine, all threads of an operation wait for the one that has no core.
 @remedy(("too_many_threads", "too_few_threads", "crowded_machine"), NUMERICS, risk="low")
 def threads(context: Context, cause: Cause) -> Proposal | None:
     """Compute with the number of threads that was fastest."""
+    if cause.id == "crowded_machine" and (fewer := fewer_threads(context)) is not None:
+        return _beside_others(context, fewer)
     best = context.run.experiments.best_threads()
     if best is None:
-        return _as_cores_are_left(context, cause)
+        return None
     count, one = best
-    crowded = ", while other processes used the cores: without them less is gained" * (cause.id == "crowded_machine")
-    return Proposal(
-        title=f"compute with {counted(count, 'thread')}",
+    return _with_threads(
+        count,
         change=rethreaded(context, one.gain),
         least=rethreaded(context, max(one.low, 0.0)),
-        how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
-        settings={"threads": count},
-        basis=f"{_BASIS}{crowded}; sums are added in another order",
-        memory_bytes=0,
+        basis=_BASIS,
     )
 
 
-def _as_cores_are_left(context: Context, cause: Cause) -> Proposal | None:
-    """As many threads as there are cores that other processes leave, where the steps had no time to try it."""
-    run, crowding = context.run, context.run.usage.crowding
-    now = run.process.threads
-    if cause.id != "crowded_machine" or crowding is None or run.cores is None or not now or run.uses_gpu is not False:
-        return None
-    left = max(run.cores - crowding.outside_cores, 0.0)
-    count = max(round(left), 1)
-    if count >= now:
-        return None
-    steps = run.ledger.steps
-    # An operation goes on where each of its threads has a core. At most, all steps are as short as the shortest one.
-    waited = 1.0 - (1.0 - cause.share) ** now
-    own_s = run.ledger.window_s - run.seconds(*_BESIDE_STEPS)
-    disturbed = 1.0 - steps.min_s * steps.count / own_s if own_s > 0 else 0.0
-    most = min(max(waited, disturbed), _MOST_OF_STEP)
+def _beside_others(context: Context, fewer: FewerThreads) -> Proposal:
+    now = f"{duration(context.model.now.step_s)} in the window"
+    if fewer.tried is not None:
+        took = f"a step took {duration(fewer.step_s)} with {counted(fewer.count, 'thread')}"
+        as_it_is = f"as it is {duration(fewer.tried.unchanged_s)}"
+        basis = f"{_BASIS}: {took}, {as_it_is}, and {now}, where other processes used the cores"
+    else:
+        basis = (
+            f"the traced operators, computed by {counted(fewer.count, 'thread')} on its part of the cores, would take "
+            f"{duration(fewer.step_s)} a step, {now}, as {context.run.process.threads} threads wait for each other"
+        )
+    # Threads that wait for another one spin, on cores.
+    return _with_threads(
+        fewer.count,
+        change=removed(context, fewer.part),
+        least=removed(context, fewer.least),
+        basis=f"{basis}; without these processes less is gained",
+    )
+
+
+def _with_threads(count: int, change: Change, least: Change, basis: str) -> Proposal:
     return Proposal(
         title=f"compute with {counted(count, 'thread')}",
-        change=rethreaded(context, 1.0 - math.sqrt(1.0 - most)),
-        least=rethreaded(context, 0.0),
-        most=rethreaded(context, most),
+        change=change,
+        least=least,
         how=f"torch.set_num_threads({count}) before the training, or OMP_NUM_THREADS={count}",
         settings={"threads": count},
-        basis=f"other processes leave {of_cores(left)} to {now} threads, which wait for each other: a step takes "
-        f"{duration(run.ledger.window_s / max(steps.count, 1))}, the shortest {duration(steps.min_s)}; the middle "
-        "between nothing and that is predicted, only a trial can show it; sums are added in another order",
+        basis=f"{basis}; sums are added in another order",
         memory_bytes=0,
     )

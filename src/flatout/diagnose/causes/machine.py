@@ -9,8 +9,10 @@ from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.crowding import MATERIAL_CORES
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.crowded_threads import FewerThreads, fewer_threads
+from flatout.predict.step_changes import removed
 from flatout.results import Cause, Evidence
-from flatout.units import duration, percent
+from flatout.units import counted, duration, percent
 
 _NEARLY = 0.7  # of their share
 _IDLE_GPU = 0.05  # a GPU that runs kernels for less than this share of the time is unused
@@ -49,6 +51,8 @@ def _is_crowded(context: Context, found: Cause) -> str:
     crowding = context.run.usage.crowding
     others = f"use {crowding.outside_cores:.2g} of {cores(context.run)}" if crowding else "use the cores"
     whose = _whose(context).capitalize()
+    if "now_s" in found.evidence[0].values:
+        return f"{whose} {others}: waits of its threads take {percent(found.share)} of the time."
     return f"{whose} {others}: it waits {percent(found.share)} of the time for one."
 
 
@@ -71,7 +75,9 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
     # Where the training waits for workers, their waits for a core are its own.
     queued = split(run.loading).runqueue if run.loading is not None and run.loading.settings.num_workers else None
     workers = run.ledger.share("batch_wait") * (queued or 0.0) * crowding.part
-    share = min(main + workers, 1.0)
+    fewer = fewer_threads(context)
+    by_threads = context.model.recovered(removed(context, fewer.part)) if fewer else 0.0
+    share = max(min(main + workers, 1.0), by_threads)
     if share < NOISE_SHARE or crowding.outside_cores < MATERIAL_CORES:
         return None
     return Found(
@@ -79,6 +85,7 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
         share=share,
         confidence=0.8,
         evidence=(
+            *([_of_threads(context, fewer)] if fewer and by_threads >= share else ()),
             Evidence(
                 f"{_whose(context)} use {crowding.outside_cores:.2g} of {cores(run)}; "
                 f"its own thread waits {percent(main)} of the time for a core because of them, "
@@ -87,6 +94,16 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
             ),
             *(Evidence(text) for text in crowding.processes),
         ),
+    )
+
+
+def _of_threads(context: Context, fewer: FewerThreads) -> Evidence:
+    took = "took, in steps after the window," if fewer.tried is not None else "would take, by the traced operators,"
+    return Evidence(
+        f"an operator ends with the last of its threads: with {counted(fewer.count, 'thread')} a step {took} "
+        f"{duration(fewer.step_s)}, and {duration(context.model.now.step_s)} with {context.run.process.threads} in the "
+        "window",
+        {"threads": fewer.count, "step_s": fewer.step_s, "now_s": context.model.now.step_s},
     )
 
 
