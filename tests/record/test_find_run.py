@@ -44,6 +44,14 @@ def test_the_end_of_an_id_means_its_run_if_no_other_ends_so(folder):
     assert "vit-c" in str(raised.value)
 
 
+def test_the_beginning_of_an_id_means_its_run_if_no_other_begins_so(folder):
+    assert find_run("vit-", folder) == folder / "vit-b"
+    with pytest.raises(RecordError, match=r"2 runs begin with 'resnet'.*resnet-c"):
+        find_run("resnet", folder)
+    with pytest.raises(RecordError, match="no run 'vit'"):
+        find_run("vit", folder)  # too short to be meant
+
+
 def test_an_empty_name_is_refused(folder):
     with pytest.raises(RecordError, match="empty"):
         find_run("", folder)

@@ -17,6 +17,7 @@ RUNS_FOLDER = Path(".flatout/runs")
 LATEST = "latest"
 _MOST_SAID = 80
 _MOST_NAMED = 5
+_LEAST_BEGINNING = 4  # characters of an id that mean its run
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     """Path of the run that ``name`` means.
 
     Args:
-        name: an id in ``folder`` or how only one ends (``train`` of ``20261122-152932-train``), a path, "latest" or
-            None (the run that started last).
+        name: an id in ``folder``, how only one ends (``train`` of ``20261122-152932-train``) or begins
+            (``20261122-15``), a path, "latest" or None (the run that started last).
         folder: where runs are recorded.
 
     Raises:
@@ -72,12 +73,14 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     # An id or "latest" is not a path; anything that exists is taken as a path.
     if wanted != LATEST and is_run(Path(wanted)):
         return Path(wanted)
-    ending = [] if wanted == LATEST else [entry for entry in runs if entry.id.endswith(f"-{wanted}")]
-    if len(ending) == 1:
-        return ending[0].path
-    if ending:
-        *others, last = (one_line(entry.id)[:_MOST_SAID] for entry in ending[-_MOST_NAMED:])
-        count = f"{len(ending)} runs end in {wanted!r}"
+    ending = [entry for entry in runs if entry.id.endswith(f"-{wanted}")]
+    meant = ending or [entry for entry in runs if entry.id.startswith(wanted) and len(wanted) >= _LEAST_BEGINNING]
+    meant = [] if wanted == LATEST else meant
+    if len(meant) == 1:
+        return meant[0].path
+    if meant:
+        *others, last = (one_line(entry.id)[:_MOST_SAID] for entry in meant[-_MOST_NAMED:])
+        count = f"{len(meant)} runs {'end in' if ending else 'begin with'} {wanted!r}"
         raise RecordError(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
     if wanted != LATEST and exists(Path(wanted)):
         raise RecordError(
