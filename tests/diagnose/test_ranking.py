@@ -129,6 +129,14 @@ def test_a_cause_that_gives_little_hides_nothing() -> None:
     assert [(cause.id, cause.hidden_by) for cause in order] == [("cpu_decode", None), ("too_few_workers", None)]
 
 
+@pytest.mark.parametrize(("workers", "first"), [(0.29, "cpu_transform"), (0.49, "no_workers")])
+def test_workers_come_first_where_they_give_half_of_what_all_fetching_takes(workers: float, first: str) -> None:
+    """On two cores, of which the training uses one and more, they may not."""
+    order = rank([cause("cpu_transform", 0.38), cause("cpu_decode", 0.3), cause("no_workers", workers)])
+    assert order[0].id == first
+    assert order[-1].hidden_by == (None if first == "cpu_transform" else "no_workers")
+
+
 def test_small_faults_do_not_displace_the_healthy_answer_but_material_ones_do() -> None:
     assert rank([cause("logging", 0.04), cause("compute_bound", 0.9)])[0].id == "compute_bound"
     assert rank([cause("logging", 0.2), cause("compute_bound", 0.7)])[0].id == "logging"

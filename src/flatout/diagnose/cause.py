@@ -57,6 +57,7 @@ class CauseSpec:
         hides: ids of causes that yield less than they seem to, or should not be addressed first, while this one holds.
         hides_from: least share of this cause that hides another one, as a part of the other one's share.
         sentence: the verdict when this cause leads; None: its title and share.
+        hides_all_from: the same, as a part of the sum of the shares of all that it hides; 0: only each counts.
     """
 
     id: str
@@ -66,6 +67,7 @@ class CauseSpec:
     hides: tuple[str, ...]
     sentence: Callable[[Context, Cause], str] | None
     hides_from: float = HIDING
+    hides_all_from: float = 0.0
 
     def __call__(self, context: Context) -> Cause | NotMeasured | None:
         """Judge the cause; None: it does not hold for this run.
@@ -98,6 +100,7 @@ def cause(
     needs_loader: bool = False,
     hides: tuple[str, ...] = (),
     hides_from: float = HIDING,
+    hides_all_from: float = 0.0,
     sentence: Callable[[Context, Cause], str] | None = None,
 ) -> Callable[[Callable[[Context], Found | Lacks | None]], CauseSpec]:
     """Make a cause from the function that judges it; its id is the function's name, unless ``id`` is given.
@@ -107,7 +110,7 @@ def cause(
     """
 
     def decorate(judge: Callable[[Context], Found | Lacks | None]) -> CauseSpec:
-        return CauseSpec(id or judge.__name__, group, judge, needs_loader, hides, sentence, hides_from)
+        return CauseSpec(id or judge.__name__, group, judge, needs_loader, hides, sentence, hides_from, hides_all_from)
 
     return decorate
 

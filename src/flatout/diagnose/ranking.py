@@ -110,11 +110,16 @@ def _few_samples(cause: Cause) -> bool:
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     """The largest cause to remove before this one; one that is much smaller does not count."""
     hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides)
-    material = [
-        hider for hider in hiders if hider.share >= max(MATERIAL_SHARE, BY_ID[hider.id].hides_from * cause.share)
-    ]
+    material = [hider for hider in hiders if hider.share >= _least_hiding(hider, cause, by_id)]
     if not material:
         return None
     hidden = {id for hider in material for id in BY_ID[hider.id].hides}
     # Ties go to the cause that no other one hides.
     return max(material, key=lambda hider: (hider.share, hider.id not in hidden)).id
+
+
+def _least_hiding(hider: Cause, hidden: Cause, by_id: dict[str, Cause]) -> float:
+    """The share from which one cause hides another."""
+    spec = BY_ID[hider.id]
+    together = sum(by_id[id].share for id in spec.hides if id in by_id)
+    return max(MATERIAL_SHARE, spec.hides_from * hidden.share, spec.hides_all_from * together)

@@ -10,7 +10,7 @@ from flatout.diagnose.cause import COMPUTING_CAUSES, NEEDED_WORK, Found, Lacks, 
 from flatout.diagnose.evidence import split
 from flatout.diagnose.sentences import cores, waiting, what_workers_do
 from flatout.measure.loader_stats import LoaderStats, mean_s
-from flatout.measure.thresholds import MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
+from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHARE, SATURATED_RUNQUEUE
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
@@ -37,6 +37,7 @@ def _does_not_overlap(context: Context, found: Cause) -> str:
     # Idle cores come before faster code.
     hides=NEEDED_WORK,
     hides_from=_WORTH_WORKERS,
+    hides_all_from=DOMINANT_SHARE,
     sentence=_does_not_overlap,
 )
 def no_workers(context: Context) -> Found | Lacks | None:
