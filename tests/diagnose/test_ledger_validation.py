@@ -1,11 +1,14 @@
 import pytest
 
+from flatout.diagnose.ranking import judge
+from flatout.measure.build import build_view
 from flatout.measure.ledger import ledger_of
 from flatout.measure.training import find_training
+from flatout.predict.context import Context
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.diagnose.ledger_runs import check_sums
-from tests.record.synthetic import RunBuilder
+from tests.record.synthetic import RUN_START_NS, RunBuilder, ns
 
 
 def epochs(tmp_path, validate, steps=4, passes=3):
@@ -118,6 +121,43 @@ def test_the_last_epoch_keeps_its_validation_and_no_test_if_the_training_ended_b
     assert [round(epoch.seconds, 3) for epoch in ledger.epochs] == [2.0, 2.0, 2.0 if whole else 1.5]
     # As many steps as the pass before are a whole pass, however the training ended.
     assert [epoch.complete for epoch in ledger.epochs] == [True, True, True]
+
+
+@pytest.mark.parametrize("of", ["loader", "passes"])
+def test_a_validation_in_which_the_recording_was_stopped_belongs_to_the_window(tmp_path, of):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    train, val = main.loader(), main.loader()
+    main.iterate(train)
+    for _ in range(6):
+        main.step(train, wait_s=0.1, forward_s=0.1, backward_s=0.1, optimizer_s=0.1)
+    begun_s = main.now_s
+    for _ in range(8):
+        if of == "loader":
+            main.wait(val, 0.25)
+        else:
+            main.spend(kinds.FORWARD, 0.25, main.text("Net"))
+    path = run.write(window_end_ns=RUN_START_NS + ns(main.now_s), stop="seconds")
+    view = build_view(load_run(path))
+    check_sums(view.ledger)
+    assert view.ledger.account("validation").seconds == pytest.approx(main.now_s - begun_s)
+    assert (view.validations, view.validation_unfinished, view.ledger.steps.count) == (1, True, 5)
+    (found,) = [cause for cause in judge(Context.of(view))[0] if cause.id == "validation"]
+    assert found.share == pytest.approx(2.0 / 4.0, abs=0.01)
+    assert "stopped in it" in " ".join(one.text for one in found.evidence)
+    assert ledger_of(load_run(path)).account("validation") is None  # no speed to compare
+
+
+def test_what_else_follows_the_last_step_is_no_validation(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    train = main.loader()
+    main.iterate(train)
+    for _ in range(6):
+        main.step(train, wait_s=0.1, forward_s=0.1, backward_s=0.1, optimizer_s=0.1)
+    main.pause(3.0)
+    view = build_view(load_run(run.write(window_end_ns=RUN_START_NS + ns(main.now_s), stop="seconds")))
+    assert view.ledger.account("validation") is None and not view.validation_unfinished
 
 
 def test_an_iterator_made_early_is_not_a_validation(tmp_path):

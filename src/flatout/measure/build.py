@@ -35,6 +35,7 @@ from flatout.measure.repeated_work import read_repeated_work
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
+from flatout.measure.unfinished_validation import with_unfinished_validation
 from flatout.measure.usage import summarize
 from flatout.measure.validation import validation_regions
 from flatout.measure.validation_workers import validation_workers
@@ -50,6 +51,7 @@ def build_view(run: Run) -> MeasuredRun | None:
     training = find_training(run)
     if training is None:
         return None
+    training = with_unfinished_validation(run, training)
     side = loader_processes(run, training)
     charged = charge(training, side.teams if side else ())
     ledger = build_ledger(run, training, side, charged)
@@ -96,6 +98,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         device_timed=spans,
         machine=run.machine,
         validations=_begun(training, regions.start),
+        validation_unfinished=training.unfinished_validation_ns is not None,
         validation_workers=validation_workers(training),
         checkpoints=_begun(training, outermost(training.kind(kinds.CHECKPOINT))["start"]),
         metrics=read_metrics(training.process),

@@ -21,6 +21,7 @@ from flatout.measure.loader_stats import (
     WorkerLives,
     mean_s,
 )
+from flatout.measure.pass_length import declared_steps
 from flatout.measure.queue_state import head_of_line_s, mean_ready
 from flatout.measure.samples import top_lines
 from flatout.measure.sampling import indices_s, order_s
@@ -123,6 +124,7 @@ def _delivery(side: LoaderProcesses, fetches: tuple[Fetches, ...], workers: int)
         batch_bytes=_whole(loader_settings(training, side.loader).get("batch_bytes")),
         epochs_started=int(np.count_nonzero((training.pass_starts >= begin) & (training.pass_starts < finish))),
         passes_before=int(np.count_nonzero(training.pass_starts < begin)),
+        steps_of_pass=declared_steps(training),
         wait_s=training.steps.wait_s[training.in_window],
         whole_step_s=training.steps.duration_s[training.in_window],
         serialize_s=_seconds(sent),

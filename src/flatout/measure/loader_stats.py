@@ -88,6 +88,7 @@ class Delivery:
     indices_s: float = 0.0  # the sampler, in waits: for each batch of a pass but the first
     indices_ahead_s: float = 0.0  # the same while a pass begins, for the batches that workers make ahead
     passes_before: int = 1  # over the loader, that began before the window
+    steps_of_pass: int | None = None  # by the loader's settings
     layout: tuple[str, ...] = ()  # of the first tensors of a batch: "float32 [2, 1, 64, 64, 64]"
 
 

@@ -57,6 +57,7 @@ class Training:
     closed_by_validation: bool  # the window ends with that validation
     finish_ns: int  # end of the record
     notes: tuple[str, ...]
+    unfinished_validation_ns: int | None = None  # began in the window, and goes on at its end
 
     @property
     def loader(self) -> int | None:

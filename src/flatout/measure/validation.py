@@ -18,8 +18,15 @@ def validation_regions(training: Training) -> Pieces:
     events = training.events
     resumes = np.sort(events["start"][_training_events(training)]).astype(np.int64)
     by_loader = _by_loader(training, resumes)
-    found = (by_loader, _by_mode(events), _by_forward(training, resumes))
+    found = (by_loader, _by_mode(events), _by_forward(training, resumes), _unfinished(training))
     return union(np.concatenate([begin for begin, _ in found]), np.concatenate([finish for _, finish in found]))
+
+
+def _unfinished(training: Training) -> tuple[Ints, Ints]:
+    """The one in which the recording was stopped."""
+    begin = training.unfinished_validation_ns
+    found = [] if begin is None else [begin]
+    return np.array(found, np.int64), np.array([training.window_end_ns] * len(found), np.int64)
 
 
 def _training_events(training: Training) -> Flags:

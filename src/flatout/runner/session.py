@@ -317,7 +317,9 @@ class _Session:
         seconds = self.bounds.seconds
         if seconds is None or (time.monotonic_ns() - live.last_step_ns) / 1e9 < STALL_SHARE * seconds:
             return
-        self._wait_for(lambda later: later.steps > live.steps, min(seconds, STALL_WITHIN_S))
+        within_s = min(seconds, STALL_WITHIN_S)
+        self.progress.say(f"no step has ended for a while: up to {duration(within_s)} more for the end of what goes on")
+        self._wait_for(lambda later: later.steps > live.steps, within_s)
 
     def _take_trace(self, step_s: float) -> bool:
         """Have the kernel trace taken; False if the training took no steps for it in time."""

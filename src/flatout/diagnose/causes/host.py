@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause, lacks_loader
@@ -21,6 +22,7 @@ from flatout.units import duration, of_cores, percent, size
 # A larger batch makes these rarer too, and changes what is learned: of nearly as much time, they go first.
 _BATCH, _NEARLY = ("small_batch",), 0.7
 _METRICS = "metrics that each step computes hold it up"
+_LONGEST_PASS_S = 600.0  # that a profile is proposed to hold
 _LARGE_PIECES = 0.1  # of the time, without an operator; less may be disturbances of the few steps that were traced
 
 
@@ -241,6 +243,10 @@ def validating(context: Context) -> Found | Lacks | None:
     """
     run = context.run
     found = _between_steps(run, "validation", MATERIAL_SHARE, "validation", run.validations, "pass")
+    if found is None and not run.validations and (because := _without_end_of_pass(run)):
+        return Lacks(because)
+    if isinstance(found, Found) and run.validation_unfinished:
+        found = replace(found, evidence=(*found.evidence, Evidence("the recording was stopped in it: it takes longer")))
     workers = run.validation_workers
     if not isinstance(found, Found) or workers is None or lacks_loader(context) is not None:
         return found
@@ -250,6 +256,16 @@ def validating(context: Context) -> Found | Lacks | None:
     if own < MATERIAL_SHARE:
         return None
     return replace(found, share=own, evidence=(*found.evidence, Evidence(text, {"starts_s": workers.seconds})))
+
+
+def _without_end_of_pass(run: MeasuredRun) -> str:
+    """Why a validation after each pass may be missing; empty: a pass ended, or how long one is is not known."""
+    loader, steps = run.loading, run.ledger.steps.count
+    if loader is None or loader.delivery.epochs_started or not loader.delivery.steps_of_pass or not steps:
+        return ""
+    pass_s = loader.delivery.steps_of_pass * run.ledger.window_s / steps
+    longer = f": --seconds {math.ceil(1.5 * pass_s)} holds one" if pass_s <= _LONGEST_PASS_S else ""
+    return f"the window held no end of a pass, which takes about {duration(pass_s)}{longer}"
 
 
 @cause("data")
