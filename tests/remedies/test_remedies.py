@@ -357,6 +357,19 @@ def test_pictures_that_are_no_jpegs_are_not_decoded_at_a_smaller_scale() -> None
         assert bool(remedy.settings) is settings and ("draft" in remedy.how) is settings
 
 
+def test_pictures_are_decoded_at_the_scale_that_their_samples_need() -> None:
+    """12 million values of a picture, 150,528 of a sample: 79 times as many, so that both sides can be halved."""
+    pictures = ArrayReads("PIL", 12e6, 12e6, 0.05, 1, volumes=False)
+    run = saturated(arrays=pictures, layout=(f"float32 [{SAMPLES}, 3, 224, 224]",), batch_bytes=1 << 20)
+    found = offered(run)
+    scaled = found["faster_decode"]
+    assert scaled.settings == {"jpeg_short_side": 448} and "(448, 448)" in scaled.how
+    assert "1 in 4" in scaled.basis
+    assert 1.1 < scaled.gain.predicted < found["smaller_files"].gain.predicted
+    usual = offered(saturated())["faster_decode"]
+    assert usual.settings == {"jpeg_short_side": 256}
+
+
 def test_less_is_decoded_of_pictures_only() -> None:
     assert "faster_decode" in offered(saturated(packages={"decode": "PIL"}))
     for package in ("soundfile", "pyarrow", "json"):
