@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from flatout.diagnose.causes.needless_operators import dense_gradients, full_sort, slice_gradients
+from flatout.diagnose.causes.needless_operators import (
+    dense_gradients,
+    full_sort,
+    needless_logits,
+    slice_gradients,
+)
 from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.full_sorts import FullSorts
+from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.slice_gradients import SliceGradients
-from flatout.remedies.proposal import NUMERICS
+from flatout.remedies.proposal import NUMERICS, OPTIMISATION
 from flatout.results import NotMeasured
 from tests.diagnose.test_causes_unneeded_work import found, remedies, run
 from tests.diagnose.views import small_operators
@@ -57,3 +63,23 @@ def test_gradients_of_whole_tables_are_named() -> None:
     assert offered["SGD"]["sparse_embeddings"].settings == {"sparse_embeddings": True}
     assert offered["Adam"]["sparse_optimizer"].settings == {}
     assert "sparse_embeddings" not in offered["Adam"] and "sparse_optimizer" not in offered["SGD"]
+
+
+def test_values_of_classes_that_nothing_needs_are_named() -> None:
+    logits = NeedlessLogits(50_265, 1_024, 0.85, 50_265, 0.005, 0.006)
+    context = run(operators=small_operators(0.001, logits=logits))
+    cause = found(needless_logits(context))
+    assert cause.title == "the output layer computes 50,265 values at positions that the loss ignores"
+    assert cause.share == pytest.approx(0.85 * 0.5, abs=0.03)
+    assert "ignores 85% of 1,024 positions" in cause.evidence[0].text and "56% of the time" in cause.evidence[0].text
+    offered = remedies(context)
+    assert offered["logits_where_needed"].semantic_class == NUMERICS and "classes_that_occur" not in offered
+    assert 1.3 < offered["logits_where_needed"].gain.predicted < 1 / (1 - cause.share)
+    too_many = run(operators=small_operators(0.001, logits=replace(logits, ignored=0.0, used=4_000)))
+    cause = found(needless_logits(too_many))
+    assert cause.title == "the output layer has 50,265 classes, of which 4,000 occur"
+    offered = remedies(too_many)
+    assert offered["classes_that_occur"].semantic_class == OPTIMISATION and "logits_where_needed" not in offered
+    for nothing in (None, replace(logits, ignored=0.0)):
+        assert needless_logits(run(operators=small_operators(0.001, logits=nothing))) is None
+    assert isinstance(needless_logits(run(operators="no kernel trace was taken")), NotMeasured)

@@ -396,3 +396,17 @@ def test_backward_passes_belong_to_what_ran_again(looked_at: Callable[..., dict[
     # Eight of nine calls ran again; both passes of each are alike. The best of five are least disturbed.
     again, behind, whole = (min(one[key] for one in found) for key in ("again_ns", "behind_ns", "ns"))
     assert found[0]["again"]["addmm"] == 8 and 0.3 * again < behind < whole
+
+
+def test_the_targets_of_a_loss_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
+    monkeypatch.setattr(repeated_work.REC, "training_thread", threading.get_ident())
+    targets = torch.tensor([3, -100, 7, -100, -100])
+    mode = RepeatedWork()
+    mode.begin()
+    values = nn.Linear(6, 20)(nn.Embedding(20, 6)(torch.tensor([1, 4, 9, 2, 2])))
+    nn.functional.cross_entropy(values, targets).backward()
+    nn.functional.cross_entropy(values[:, :4], targets.clamp(-100, 3))  # a smaller one beside it
+    mode.end(True)
+    assert saved["loss_targets"] == {"classes": 20, "positions": 5, "ignored": 3, "highest": 9, "looked_up": 5}

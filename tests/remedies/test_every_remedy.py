@@ -22,6 +22,7 @@ from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.operators import Operators
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
@@ -80,6 +81,7 @@ SAVES = {"checkpoint": [CalledFunction("/home/me/train.py", "save", 0.9)]}
 EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("RandomCrop", 0.0005, 1e5, 1e4))
 JITTERED = (EARLY_JITTER[0], TransformCost("RandomHorizontalFlip", 0.0005, 1e5, 1e5))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
+LOGITS = NeedlessLogits(50_000, 1_024, 0.85, 4_000, 0.002, 0.003)
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
 EXPERIMENTS = Experiments(
     tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
@@ -440,6 +442,14 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "first_places": (
         lambda: replace(healthy(), operators=sorting(0.004)),
         lambda: replace(starved(), operators=sorting(0.004)),
+    ),
+    "logits_where_needed": (
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, ignored=0.0))),
+    ),
+    "classes_that_occur": (
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, used=50_000))),
     ),
     "unbind": (
         lambda: replace(healthy(), operators=sliced(0.004)),

@@ -10,6 +10,7 @@ from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible
 from flatout.measure.kernel_work import KernelWork
+from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.roofline import NOT_MEASURED, Ceilings, Roofline
 from flatout.measure.slice_gradients import SliceGradients
 
@@ -47,6 +48,7 @@ class Operators:
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
     sorts: FullSorts | None = None  # of which few places are used
+    logits: NeedlessLogits | None = None  # of the loss over most classes
     dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows
     loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels

@@ -23,6 +23,7 @@ from flatout.measure.dense_gradients import dense_gradients
 from flatout.measure.full_sorts import full_sorts
 from flatout.measure.fusion import fusible
 from flatout.measure.kernel_work import PRODUCT, kernel_work
+from flatout.measure.needless_logits import needless_logits
 from flatout.measure.operators import Operators
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.recurrent import called_by_user, recurrent_share, unfused_share
@@ -256,6 +257,9 @@ def _measured(
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
         sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
+        logits=needless_logits(
+            operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("loss_targets")
+        ),
         dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .sites import is_user_file
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
@@ -62,6 +63,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = False  # otherwise it only runs what is called
         self._values: Any = ValueNumbers(compared=True)
         self._calls: Any = []
+        self._targets: Any = LossTargets()
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -93,6 +95,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             if self._device:
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
+            self._targets.save()
             self.left = 0 if cut else self.left - 1
         if whole and self.left:
             self._values.next_step()
@@ -104,6 +107,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if self.over or not self._watching:
             return func(*args, **kwargs)
+        self._quietly(self._targets.look, func._overloadpacket.__name__, args)
         key = self._quietly(self._values.key, func, args, kwargs)
         began = self._quietly(self._clock)
         result = func(*args, **kwargs)

@@ -51,6 +51,16 @@ REPEATED_WORK = record(
         "skipped": text,
     }
 )
+LOSS_TARGETS = record(
+    {
+        "classes": _COUNT,
+        "positions": _COUNT,
+        "ignored": _COUNT,
+        "highest": whole(-1),
+        "looked_up": _COUNT,
+    },
+    required=("classes", "positions", "ignored", "highest"),
+)
 DOUBLED_INPUT = record(
     {"samples": whole(1), "single_ns": items(whole(1), 64), "doubled_ns": items(whole(1), 64), "skipped": text}
 )

@@ -30,6 +30,7 @@ from flatout.remedies.host import (
     work_to_workers,
 )
 from flatout.remedies.layouts import one_layout
+from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
@@ -155,6 +156,8 @@ REMEDIES: tuple[RemedySpec, ...] = (
     one_batch,
     compute_once,
     first_places,
+    logits_where_needed,
+    classes_that_occur,
     unbind,
     sparse_embeddings,
     sparse_optimizer,

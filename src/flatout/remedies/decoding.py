@@ -82,7 +82,9 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
         change=_together(without_groups(loader, DECODE_GROUPS, 0.5), shrunk(0.5)),
         least=Change(),
         most=_together(without_groups(loader, DECODE_GROUPS, 0.9), shrunk(0.9)),
-        how=_DRAFT.format(SHORT_SIDE) if of_jpegs else "store copies of the pictures in the size that the transforms need, and read those",
+        how=_DRAFT.format(SHORT_SIDE)
+        if of_jpegs
+        else "store copies of the pictures in the size that the transforms need, and read those",
         settings={"jpeg_short_side": SHORT_SIDE} if of_jpegs else None,
         recipe="images.decoder=pillow --set images.scaled_decode=true" if of_jpegs else None,
         basis="measured share of decoding; assumes that half of it can be saved, which depends on the files",

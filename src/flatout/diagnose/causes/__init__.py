@@ -9,7 +9,12 @@ from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_w
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.memory import page_faults
-from flatout.diagnose.causes.needless_operators import dense_gradients, full_sort, slice_gradients
+from flatout.diagnose.causes.needless_operators import (
+    dense_gradients,
+    full_sort,
+    needless_logits,
+    slice_gradients,
+)
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
     large_batches,
@@ -85,6 +90,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unbatched_calls,
     repeated_work,
     full_sort,
+    needless_logits,
     slice_gradients,
     dense_gradients,
     small_batch,

@@ -49,6 +49,61 @@ def full_sort(context: Context) -> Found | Lacks | None:
     )
 
 
+def _computes_logits(context: Context, found: Cause) -> str:
+    return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    # They are the largest tensors of many models, and new memory in each step.
+    hides=("page_faults", "dense_gradients"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_computes_logits,
+)
+def needless_logits(context: Context) -> Found | Lacks | None:
+    """The output layer computes values for positions that the loss ignores, or for classes that never occur."""
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
+    logits = operators.logits
+    if logits is None:
+        return None
+    by_position, by_class = (
+        context.model.recovered(shorter_step(operators.in_kernels_s(seconds)))
+        for seconds in (logits.ignored_s, logits.unused_s)
+    )
+    if max(by_position, by_class) < NOISE_SHARE:
+        return None
+    values: dict[str, float | int | str] = {
+        "classes": logits.classes,
+        "used": logits.used,
+        "positions": logits.positions,
+        "ignored": logits.ignored,
+    }
+    evidence = []
+    if by_position >= NOISE_SHARE:
+        text = (
+            f"the loss ignores {percent(logits.ignored)} of {logits.positions:,} positions in a step after the window; "
+            f"work on the values of the others and of these is {percent(logits.by_position_s / operators.kernels_s)} "
+            "of the time in kernels"
+        )
+        evidence.append(Evidence(text, values))
+    if by_class >= NOISE_SHARE:
+        text = (
+            f"of {logits.classes:,} classes none above the {logits.used:,}th occurs in that step; work on tensors of "
+            f"all classes is {percent(logits.by_class_s / operators.kernels_s)} of the time in kernels"
+        )
+        evidence.append(Evidence(text, values))
+    return Found(
+        title=f"the output layer computes {logits.classes:,} values at positions that the loss ignores"
+        if by_position > by_class
+        else f"the output layer has {logits.classes:,} classes, of which {logits.used:,} occur",
+        share=max(by_position, by_class),
+        confidence=0.8 if by_position > by_class else 0.7,
+        evidence=(*evidence, *hottest(context.run.lines("loss"), 1), *hottest(context.run.lines("forward"), 1)),
+    )
+
+
 def _fills_zeros(context: Context, found: Cause) -> str:
     return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
 
