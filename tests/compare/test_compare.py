@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -185,6 +186,13 @@ def test_sides_are_runs_or_commands(tmp_path: Path) -> None:
 
 def call(*arguments: str) -> int:
     return cli.main(["compare", *arguments])
+
+
+def test_a_beginning_of_several_runs_is_no_command(tmp_path: Path) -> None:
+    for name in ("begun-a", "begun-b"):
+        shutil.copytree(recorded(tmp_path / "others", name, 0.1), tmp_path / name)
+    with pytest.raises(RecordError, match=r"2 runs begin with 'begun'.*give the whole id"):
+        read_side("begun", tmp_path)
 
 
 def test_the_command_compares_recorded_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -144,7 +144,7 @@ def test_a_validation_in_which_the_recording_was_stopped_belongs_to_the_window(t
     assert (view.validations, view.validation_unfinished, view.ledger.steps.count) == (1, True, 5)
     (found,) = [cause for cause in judge(Context.of(view))[0] if cause.id == "validation"]
     assert found.share == pytest.approx(2.0 / 4.0, abs=0.01)
-    assert "stopped in it" in " ".join(one.text for one in found.evidence)
+    assert "stopped in the last one" in " ".join(one.text for one in found.evidence)
     assert ledger_of(load_run(path)).account("validation") is None  # no speed to compare
 
 

@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 
 from flatout.errors import RecordError
@@ -50,6 +52,14 @@ def test_the_beginning_of_an_id_means_its_run_if_no_other_begins_so(folder):
         find_run("resnet", folder)
     with pytest.raises(RecordError, match="no run 'vit'"):
         find_run("vit", folder)  # too short to be meant
+
+
+def test_copies_of_a_run_are_meant_by_the_names_of_their_folders(folder):
+    """Their records have one id."""
+    shutil.copytree(folder / "vit-b", folder / "vit-copy")
+    assert find_run("vit-c", folder) == folder / "vit-copy"
+    with pytest.raises(RecordError, match=r"2 runs begin with 'vit-'.* vit-copy and vit-b"):
+        find_run("vit-", folder)
 
 
 def test_an_empty_name_is_refused(folder):

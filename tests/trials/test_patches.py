@@ -192,3 +192,8 @@ def test_a_file_that_a_private_view_cannot_change_is_refused(tmp_path: Path) -> 
             apply_patch(Patch.read("change.diff", text), tmp_path / "copies", place)
     finally:
         shutil.rmtree(place)
+
+
+def test_no_more_of_a_patch_is_read_than_it_may_have() -> None:
+    with pytest.raises(UsageError, match="--patch /dev/zero: larger than"):
+        Patch.read("/dev/zero")

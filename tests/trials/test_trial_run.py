@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.runner import Bounds
+from flatout.errors import Interrupted
+from flatout.runner import Bounds, Outcome
+from flatout.runner.live import Live
 from flatout.trials import trial_run
 from flatout.trials.isolation import REDIRECTED, Isolation, find_isolation
 from flatout.trials.outcome import FAILED, GUARDED, OK, OUT_OF_MEMORY, REFUSED, TrialRun
@@ -90,3 +93,14 @@ def test_a_guard_ends_the_run(setup: Callable[..., TrialSetup], monkeypatch: pyt
     monkeypatch.setattr(trial_run.Guard, "look", lambda self: "out of memory ahead: a test")
     found = run_once(replace(setup(), bounds=Bounds(full=True)), {})  # nothing else ends it before the data
     assert found.outcome == GUARDED and found.detail == "out of memory ahead: a test"
+
+
+def test_a_signal_that_comes_while_the_command_is_being_ended_ends_the_trials(
+    setup: Callable[..., TrialSetup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    outcome = Outcome(tmp_path / "run", "seconds", None, Live(), late_signal=signal.SIGTERM)
+    monkeypatch.setattr(trial_run, "_recorded", lambda *_: (outcome, ()))
+    with pytest.raises(Interrupted) as raised:
+        run_once(setup(), {})
+    assert raised.value.number == signal.SIGTERM and not (tmp_path / "run").exists()

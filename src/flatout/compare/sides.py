@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from flatout.errors import RecordError, UsageError
-from flatout.record import find_run, list_runs
+from flatout.record import AmbiguousRunError, find_run, list_runs
 
 Side = Path | list[str]
 
@@ -26,6 +26,9 @@ def read_side(text: str, runs_dir: Path) -> Side:
     if len(words) == 1:
         try:
             return find_run(text, runs_dir)
+        except AmbiguousRunError:
+            if not shutil.which(text):
+                raise
         except RecordError as error:
             if not shutil.which(text) or Path(text).exists():
                 recorded = f"{len(list_runs(runs_dir))} runs in {runs_dir}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from flatout.measure.experiments import Tried
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.pipeline import Change
+from flatout.predict.step_changes import removed
 
 MOST_SAVED = 0.96  # of a step: one thread beside a busy machine gave up to 24x
 
@@ -65,6 +67,15 @@ def fewer_threads(context: Context) -> FewerThreads | None:
     share = min(max(left / count, 1.0 / (1.0 + crowding.outside_cores / run.cores)), 1.0)
     changed_s = (operators.launching_s + (now / count - 1.0) * operators.kernels_s) / share
     return _found(count, 1.0 - changed_s / step_s, 0.0, changed_s, None)
+
+
+def shorter_by(context: Context, part: float) -> Change:
+    """The change that takes this part of a step's own time away, and of validation, whose operators wait alike.
+
+    Threads that wait for another one spin, on cores: the CPU time goes, too.
+    """
+    validation_s = context.run.seconds("validation") / context.model.batches
+    return replace(removed(context, part), between_steps_removed_s=part * validation_s)
 
 
 def _found(count: int, part: float, least: float, step_s: float, tried: Tried | None) -> FewerThreads | None:

@@ -27,7 +27,7 @@ class LossTargets:
                 highest, count = self._highest.get(rows, (-1, 0))
                 self._highest[rows] = max(highest, int(indices.max())), count + indices.numel()
         elif name in _LOSSES:
-            self._note(*args[:2], args[4])
+            self._note(args[0], args[1], args[4])
 
     def _note(self, values, targets, ignored):
         positions = targets.numel()

@@ -20,6 +20,10 @@ _MOST_NAMED = 5
 _LEAST_BEGINNING = 4  # characters of an id that mean its run
 
 
+class AmbiguousRunError(RecordError):
+    """Several runs have the name."""
+
+
 @dataclass(frozen=True)
 class RunEntry:
     """One entry in a list of runs, read without the events."""
@@ -74,14 +78,17 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     if wanted != LATEST and is_run(Path(wanted)):
         return Path(wanted)
     ending = [entry for entry in runs if entry.id.endswith(f"-{wanted}")]
-    meant = ending or [entry for entry in runs if entry.id.startswith(wanted) and len(wanted) >= _LEAST_BEGINNING]
+    long = len(wanted) >= _LEAST_BEGINNING
+    meant = ending or [
+        entry for entry in runs if long and any(one.startswith(wanted) for one in (entry.id, entry.path.name))
+    ]
     meant = [] if wanted == LATEST else meant
     if len(meant) == 1:
         return meant[0].path
     if meant:
-        *others, last = (one_line(entry.id)[:_MOST_SAID] for entry in meant[-_MOST_NAMED:])
+        *others, last = (one_line(entry.path.name)[:_MOST_SAID] for entry in meant[-_MOST_NAMED:])
         count = f"{len(meant)} runs {'end in' if ending else 'begin with'} {wanted!r}"
-        raise RecordError(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
+        raise AmbiguousRunError(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
     if wanted != LATEST and exists(Path(wanted)):
         raise RecordError(
             f"{wanted} is not a run folder (no run.json in it): list the recorded runs with `flatout runs`"
@@ -90,7 +97,8 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
         raise RecordError(f"no run in {folder}: record one with `flatout profile -- python train.py`")
     if wanted == LATEST:
         return runs[-1].path
-    near = difflib.get_close_matches(wanted, by_id, n=3, cutoff=0.5) or [entry.id for entry in runs[-3:]]
+    names = [entry.path.name for entry in runs]
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5) or names[-3:]
     said = wanted if len(wanted) <= _MOST_SAID else f"{wanted[:_MOST_SAID]}…"
     nearest = ", ".join(one_line(id)[:_MOST_SAID] for id in near)
     raise RecordError(f"no run {said!r} in {folder}: the nearest are {nearest}")

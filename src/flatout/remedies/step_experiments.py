@@ -5,7 +5,7 @@ from __future__ import annotations
 from flatout.measure.debug_code import ASSERTIONS, CHECKS, PROFILER
 from flatout.predict import step_changes
 from flatout.predict.context import Context
-from flatout.predict.crowded_threads import FewerThreads, fewer_threads
+from flatout.predict.crowded_threads import FewerThreads, fewer_threads, shorter_by
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, rethreaded
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
@@ -153,11 +153,10 @@ def _beside_others(context: Context, fewer: FewerThreads) -> Proposal:
             f"the traced operators, computed by {counted(fewer.count, 'thread')} on its part of the cores, would take "
             f"{duration(fewer.step_s)} a step, {now}, as {context.run.process.threads} threads wait for each other"
         )
-    # Threads that wait for another one spin, on cores.
     return _with_threads(
         fewer.count,
-        change=removed(context, fewer.part),
-        least=removed(context, fewer.least),
+        change=shorter_by(context, fewer.part),
+        least=shorter_by(context, fewer.least),
         basis=f"{basis}; without these processes less is gained",
     )
 

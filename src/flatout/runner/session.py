@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,6 +62,7 @@ class Outcome:
         guarded: Why a guard ended it; None when none did.
         signal: That ended flatout, if ``stop`` is interrupted or terminated; else 0.
         waited_s: How long it waited for a first step before it gave up; None when it did not.
+        late_signal: As ``signal``, whenever it came: the command may have been at its end already.
     """
 
     run: Path
@@ -71,6 +72,7 @@ class Outcome:
     guarded: str | None = None
     signal: int = 0
     waited_s: float | None = None
+    late_signal: int = 0
 
     @property
     def ended_with(self) -> int | None:
@@ -199,9 +201,10 @@ class _Session:
                 self.info["problems"].append("a process that makes itself a daemon could escape: no subreaper here")
             self.guardian = Guardian(str(self.run))
             try:
-                return self._record()
+                outcome = self._record()
             finally:
                 self.guardian.release()
+            return replace(outcome, late_signal=self.signals.number)
 
     def _record(self) -> Outcome:
         child = self._start()

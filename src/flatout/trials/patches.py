@@ -48,13 +48,14 @@ class Patch:
         """
         if given is None:
             try:
-                given = Path(name).read_bytes()
+                with Path(name).open("rb") as file:
+                    given = file.read(MOST_BYTES + 1)
             except OSError as error:
                 raise UsageError(
                     f"--patch {name}: cannot be read ({error.strerror}); write it with `git diff`"
                 ) from None
         if len(given) > MOST_BYTES:
-            raise UsageError(f"--patch {name}: {len(given) >> 20} MiB, but at most {MOST_BYTES >> 20} MiB are read")
+            raise UsageError(f"--patch {name}: larger than {MOST_BYTES >> 20} MiB: is it a patch?")
         if not given.strip():
             raise UsageError(f"--patch {name}: is empty, so it changes nothing; write it with `git diff` or `diff -u`")
         if not _NAME.search(given) and not _HEADER.search(given):

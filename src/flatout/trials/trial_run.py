@@ -106,9 +106,9 @@ def execute(
     injected = {name: value for name, value in settings.items() if name not in names}
     outcome, unread = _recorded(setup, settings, injected, deadline_s, plan)
     wall_s = time.monotonic() - begin_s
-    if outcome.signal:
+    if signal := outcome.signal or outcome.late_signal:
         shutil.rmtree(outcome.run, ignore_errors=True)
-        raise Interrupted(outcome.signal)
+        raise Interrupted(signal)
     if outcome.guarded:
         return Execution(stop=outcome.stop, guarded=outcome.guarded, wall_s=wall_s)
     run = load_run(outcome.run)

@@ -246,7 +246,8 @@ def validating(context: Context) -> Found | Lacks | None:
     if found is None and not run.validations and (because := _without_end_of_pass(run)):
         return Lacks(because)
     if isinstance(found, Found) and run.validation_unfinished:
-        found = replace(found, evidence=(*found.evidence, Evidence("the recording was stopped in it: it takes longer")))
+        stopped = Evidence("the recording was stopped in the last one, which takes longer than that")
+        found = replace(found, evidence=(found.evidence[0], stopped, *found.evidence[1:]))
     workers = run.validation_workers
     if not isinstance(found, Found) or workers is None or lacks_loader(context) is not None:
         return found

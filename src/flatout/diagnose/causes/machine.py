@@ -9,8 +9,7 @@ from flatout.measure.account_ids import COMPUTE_ACCOUNTS
 from flatout.measure.crowding import MATERIAL_CORES
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.crowded_threads import FewerThreads, fewer_threads
-from flatout.predict.step_changes import removed
+from flatout.predict.crowded_threads import FewerThreads, fewer_threads, shorter_by
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -76,7 +75,7 @@ def crowded_machine(context: Context) -> Found | Lacks | None:
     queued = split(run.loading).runqueue if run.loading is not None and run.loading.settings.num_workers else None
     workers = run.ledger.share("batch_wait") * (queued or 0.0) * crowding.part
     fewer = fewer_threads(context)
-    by_threads = context.model.recovered(removed(context, fewer.part)) if fewer else 0.0
+    by_threads = context.model.recovered(shorter_by(context, fewer.part)) if fewer else 0.0
     share = max(min(main + workers, 1.0), by_threads)
     if share < NOISE_SHARE or crowding.outside_cores < MATERIAL_CORES:
         return None
