@@ -147,7 +147,7 @@ def test_what_other_processes_alone_may_have_made_is_no_difference(speeds: tuple
         assert even == plain
     both = [replace(speeds[0], contention=Contention(cores, 1.0, 2)) for cores in (1.0, 0.0, 0.0, 1.0)]
     assert ratio_of(both[:2], both[2:]).uneven == pytest.approx(1.0)
-    said = "Other processes left the two unequal cores, which alone may have made 2.0x."
+    said = "Other processes left the two unequal cores, which alone may account for 2.0x."
     assert said in notes(Comparison([speeds[0]], [speeds[1]], beside(1.0, 0.0)))
 
 

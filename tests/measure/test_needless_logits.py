@@ -61,5 +61,6 @@ def test_classes_count_as_unused_where_many_were_seen_and_half_never_occur(trace
 
 def test_few_classes_and_steps_without_a_loss_are_nothing(traced: KernelTrace) -> None:
     assert measured(traced, classes=10) is None
+    assert measured(traced, positions=0) is None  # of a damaged record
     count = len(traced.operators)
     assert needless_logits(traced.operators, np.ones(count, bool), np.arange(count), np.ones(count), 1, None) is None

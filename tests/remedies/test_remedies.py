@@ -366,6 +366,10 @@ def test_pictures_are_decoded_at_the_scale_that_their_samples_need() -> None:
     assert scaled.settings == {"jpeg_short_side": 448} and "(448, 448)" in scaled.how
     assert "1 in 4" in scaled.basis
     assert 1.1 < scaled.gain.predicted < found["smaller_files"].gain.predicted
+    # Ten times as many: with the sides halved, they would be shorter than twice those of a sample.
+    near = replace(pictures, bytes=1.5e6, values=1.5e6)
+    unscaled = saturated(arrays=near, layout=(f"float32 [{SAMPLES}, 3, 224, 224]",), batch_bytes=1 << 20)
+    assert offered(unscaled)["faster_decode"].settings == {"jpeg_short_side": 256}
     usual = offered(saturated())["faster_decode"]
     assert usual.settings == {"jpeg_short_side": 256}
 

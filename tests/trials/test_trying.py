@@ -128,7 +128,7 @@ def test_a_gain_that_other_processes_alone_may_have_made_is_not_proved(tmp_path:
     }
     found = tried(tmp_path, Machine(runs), "x")
     assert found.best.outcome == "unconfirmed" and not found.proved
-    assert "which alone may have made 1.50x" in " ".join(" ".join(lines(found)).split())
+    assert "which alone may account for 1.50x" in " ".join(" ".join(lines(found)).split())
     runs[""] = replace(runs[""], speed=replace(made[""], contention=Contention(0.5, 1.0, 2)))
     assert tried(tmp_path, Machine(runs), "x").proved
 

@@ -31,7 +31,7 @@ Experiments = Annotated[
     bool,
     typer.Option(
         "--experiments/--no-experiments",
-        help="After the window, measure what slows a step, and step and loader alone (at most 10 s).",
+        help="After the window, measure what slows a step, and step and loader alone: some 10 s, besides the trace.",
     ),
 ]
 FirstStepWithin = Annotated[str, FIRST_STEP_WITHIN]

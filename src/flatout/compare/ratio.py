@@ -60,7 +60,7 @@ class Ratio:
         """What is said where other processes alone may have made a material difference; empty: they have not."""
         if abs(math.log(self.uneven)) <= NOISE_SHARE:
             return ""
-        return f"other processes left the two unequal cores, which alone may have made {factor(self.uneven)}"
+        return f"other processes left the two unequal cores, which alone may account for {factor(self.uneven)}"
 
     def slower_than(self, share: float) -> bool:
         """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""

@@ -80,7 +80,7 @@ def needless_logits(
         steps: measured.
         seen: the targets of a step, as the record has them.
     """
-    if not seen or seen["classes"] < _LEAST_CLASSES:
+    if not seen or seen["classes"] < _LEAST_CLASSES or not seen["positions"]:
         return None
     classes, positions = int(seen["classes"]), int(seen["positions"])
     known = source >= 0
@@ -96,11 +96,11 @@ def needless_logits(
         if part > 0 and any(_of_positions(shape, classes, rows) for shape in shapes):
             by_position += part * float(spent[row])
     enough = positions - int(seen["ignored"]) + int(seen.get("looked_up") or 0) >= _LEAST_SEEN
-    used = min(int(seen["highest"]) + 1, classes) if enough else classes
+    used = min(max(int(seen["highest"]) + 1, 1), classes) if enough else classes
     return NeedlessLogits(
         classes=classes,
         positions=positions,
-        ignored=int(seen["ignored"]) / positions,
+        ignored=min(int(seen["ignored"]) / positions, 1.0),
         used=used if used <= (1.0 - _LEAST_UNUSED) * classes else classes,
         by_position_s=by_position / 1e9 / steps,
         by_class_s=by_class / 1e9 / steps,
@@ -110,13 +110,13 @@ def needless_logits(
 def _shapes(operators: Spans, row: int) -> list[tuple[int, ...]]:
     inputs = read_inputs(operators.arguments[row], "float32")
     parts = [one for part in inputs for one in (part if isinstance(part, tuple) else (part,))]
-    return [one.shape for one in parts if type(one) is Tensor and one.shape]
+    return [one.shape for one in parts if type(one) is Tensor and math.prod(one.shape) > 1]
 
 
 def _of_classes(shapes: Sequence[tuple[int, ...]], classes: int) -> float:
     """Part of an operator's work on tensors with a dimension of the classes: all of a product's, else by elements."""
     mine = [shape for shape in shapes if classes in shape]
-    if len(shapes) <= _OF_A_PRODUCT:
+    if not mine or len(shapes) <= _OF_A_PRODUCT:
         return 1.0 if any(len(shape) > 1 for shape in mine) else 0.0
     return sum(map(math.prod, mine)) / sum(map(math.prod, shapes))  # such as a list of all parameters
 

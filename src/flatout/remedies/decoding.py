@@ -49,6 +49,7 @@ PICTURE_PACKAGES = ("PIL", "cv2", "torchvision", "imageio", "skimage", "turbojpe
 # A volume that as many samples are cut from is unpacked again within one pass.
 _OFTEN = 4.0
 _STORED = 4.0  # times the pixels of a sample, of smaller copies of pictures
+_ROOM_FOR_OTHERS, _LEAST_ROOM = 4, 1 << 30  # times what the training's samples take; bytes
 _LEAST_SMALLER = 0.5  # of the pixels that go, for which copies are worth it
 _OF_PIXELS = 0.7  # of the transforms of such pictures, assumed to take time in proportion to the pixels
 _MOST_HALVINGS = 3  # of the sides, by decoders of JPEGs
@@ -68,15 +69,17 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     of_jpegs = not loader.storage.extensions.keys() & _OTHER_PICTURES or loader.storage.extensions.keys() & _JPEGS
     if smaller and not of_jpegs:
         return None
-    if smaller:
-        return _at_scale(loader, times)
+    if smaller and (halvings := _halvings(times)):
+        return _at_scale(loader, times, halvings)
     shrinking = shrinking_share(loader)
 
     def shrunk(part: float) -> Change:
         return Change(fetch_cpu_factor=1.0 - part * shrinking)
 
     return Proposal(
-        title="decode at reduced size, or resize the files once" if of_jpegs else "resize the files once",
+        title="decode at reduced size" + (", or resize the files once" if not smaller else "")
+        if of_jpegs
+        else "resize the files once",
         # A JPEG decoded at half its size costs about half: the entropy decoding stays, the rest falls to a quarter.
         # What makes a small picture of it finds fewer pixels, too.
         change=_together(without_groups(loader, DECODE_GROUPS, 0.5), shrunk(0.5)),
@@ -92,15 +95,21 @@ def faster_decode(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-def _at_scale(loader: LoaderStats, times: float) -> Proposal:
+def _halvings(times: float) -> int:
+    """How often a decoder can halve the sides of pictures that leave twice those of a sample.
+
+    Square samples are assumed, and pictures whose short side is four fifths of that of a square.
+    """
+    return min(int(math.log2(max(0.8 * math.sqrt(times) / 2, 1.0))), _MOST_HALVINGS)
+
+
+def _at_scale(loader: LoaderStats, times: float, halvings: int) -> Proposal:
     """Decode JPEGs with far more pixels than a sample at a half, a quarter or an eighth of their sides.
 
     The entropy decoding stays, and is assumed to be a third of the decoding.
     """
     kept = sample_values(loader.delivery) or 0.0
-    # Square samples are assumed, and pictures whose short side is four fifths of that of a square.
     short = max(16 * round(2 * math.sqrt(kept / BYTES_PER_PIXEL) / 16), 16)
-    halvings = min(int(math.log2(max(0.8 * math.sqrt(times) / 2, 1.0))), _MOST_HALVINGS)
     part = 1.0 - 0.25**halvings
 
     def scaled(of_decoding: float, of_transforms: float) -> Change:
@@ -185,8 +194,8 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
         least=_together(without_groups(loader, groups, 1.0 - _MOST_PUT_BACK), resized),
         most=_together(without_groups(loader, (*DECODE_GROUPS, "read")), resized),
         how="decode into one shared array before the training, and index it in Dataset.__getitem__",
-        # Other sets, such as that of the validation, may take what is left of the room.
-        settings={"sample_cache_bytes": room},
+        # Other sets, such as that of the validation, may take what is left of it.
+        settings={"sample_cache_bytes": min(room, max(_ROOM_FOR_OTHERS * needed, _LEAST_ROOM))},
         basis=(
             "measured share of decoding and of the transforms before the first random one, "
             f"{'once each file was decoded' if repeats_within_pass(loader) else 'from the second pass on'}; "

@@ -57,7 +57,7 @@ _READING = (*DECODE_GROUPS, *READ_GROUPS, *LOOKUP_GROUPS)
 # Of a fetch's time on a core: a data set that changes its samples spends more than this on doing so.
 _RANDOM = 0.1
 # Part of a call that finding and copying its result takes.
-_LEFT = 0.1
+_LEFT, _LEAST_LEFT = 0.1, 0.05
 _HOW = "functools.cache, or a dictionary by the sample's index, around what is not random"
 _WITHIN = "files that are read again within a pass; whether they give the same each time, a trial finds by asking twice"
 _BASIS = "from the second pass on; which of them return the same each time, a trial finds by asking twice"
@@ -88,7 +88,7 @@ def samples_memoized(context: Context, cause: Cause) -> Proposal | None:
         title=f"{title} for each sample: {size(needed)} of memory" if again else f"{title}, in case calls repeat",
         change=_without(loader, *_same(loader, outer, not again), 1.0 - _LEFT) if again or within else Change(),
         least=Change(),
-        most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0),
+        most=_without(loader, outer.cpu_share, outer.blocked_share, 1.0 - _LEAST_LEFT),
         how=f"{_HOW}; filled before workers are forked",
         settings=settings,
         basis=f"measured share of what the outermost function calls, reads and parses, at most of all of it, {_BASIS}"

@@ -67,7 +67,7 @@ def write_kept(fixed: FixResult, locations: SettingLocations, folder: Path) -> E
         diff, apply, note = _source_diff(fixed, injected, folder / "proved")
         return replace(kept, diff=diff, apply=apply, note=note)
     except UsageError as error:
-        return replace(kept, note=f"A patch of the script: {error}")
+        return replace(kept, note=f"No patch of the script was written: {error}")
 
 
 def write_plans(fixed: FixResult, locations: SettingLocations, folder: Path) -> dict[str, Export]:
