@@ -18,6 +18,7 @@ EXIT_CODES = {
     "UnpackableName": 2,
     "RecordingElsewhere": 2,
     "RecordError": 2,
+    "AmbiguousRun": 2,
     "DamagedCheckpoint": 2,
     "CommandError": 2,  # unless it carries that of the command
     "StagingFailed": 1,

@@ -8,6 +8,7 @@
     │   ├── UnpackableName    2    a key that a packed format cannot hold
     │   └── RecordingElsewhere 2   a folder that another process is recording into
     ├── RecordError           2    a run folder that is missing, damaged or foreign
+    │   └── AmbiguousRun      2    a name that several runs have
     ├── DamagedCheckpoint     2    a checkpoint that is damaged or foreign
     ├── CommandError          its own: 1 to 255, from the user's command
     ├── StagingFailed         1    a staging that ended before it was complete
@@ -58,6 +59,10 @@ class RecordingElsewhere(UsageError):
 
 class RecordError(FlatoutError):
     """A run folder is missing, too damaged to read, not a run, or of a newer format."""
+
+
+class AmbiguousRun(RecordError):
+    """Several runs have the name that was given."""
 
 
 class DamagedCheckpoint(FlatoutError):

@@ -6,8 +6,8 @@ import shlex
 import shutil
 from pathlib import Path
 
-from flatout.errors import RecordError, UsageError
-from flatout.record import AmbiguousRunError, find_run, list_runs
+from flatout.errors import AmbiguousRun, RecordError, UsageError
+from flatout.record import find_run, list_runs
 
 Side = Path | list[str]
 
@@ -26,7 +26,7 @@ def read_side(text: str, runs_dir: Path) -> Side:
     if len(words) == 1:
         try:
             return find_run(text, runs_dir)
-        except AmbiguousRunError:
+        except AmbiguousRun:
             if not shutil.which(text):
                 raise
         except RecordError as error:

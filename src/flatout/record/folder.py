@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
-from flatout.errors import RecordError
+from flatout.errors import AmbiguousRun, RecordError
 from flatout.record.ending import Ending, ending_of
 from flatout.record.fields import RUN
 from flatout.record.json_files import read_json
@@ -18,10 +18,6 @@ LATEST = "latest"
 _MOST_SAID = 80
 _MOST_NAMED = 5
 _LEAST_BEGINNING = 4  # characters of an id that mean its run
-
-
-class AmbiguousRunError(RecordError):
-    """Several runs have the name."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def find_run(name: str | Path | None = None, folder: Path = RUNS_FOLDER) -> Path
     if meant:
         *others, last = (one_line(entry.path.name)[:_MOST_SAID] for entry in meant[-_MOST_NAMED:])
         count = f"{len(meant)} runs {'end in' if ending else 'begin with'} {wanted!r}"
-        raise AmbiguousRunError(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
+        raise AmbiguousRun(f"{count}, the latest are {', '.join(others)} and {last}: give the whole id")
     if wanted != LATEST and exists(Path(wanted)):
         raise RecordError(
             f"{wanted} is not a run folder (no run.json in it): list the recorded runs with `flatout runs`"
