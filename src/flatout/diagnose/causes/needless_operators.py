@@ -84,7 +84,7 @@ def needless_logits(context: Context) -> Found | Lacks | None:
     if by_position >= NOISE_SHARE:
         text = (
             f"the loss ignores {percent(logits.ignored)} of {logits.positions:,} positions in a step after the window; "
-            f"work on the values of the others and of these is {percent(logits.by_position_s / operators.kernels_s)} "
+            f"the output layer and the loss at all of them take {percent(logits.by_position_s / operators.kernels_s)} "
             "of the time in kernels"
         )
         evidence.append(Evidence(text, values))
