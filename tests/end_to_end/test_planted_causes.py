@@ -193,7 +193,12 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"), [("one_patch_at_a_time.py", "unbatched_calls"), ("one_scan_a_step.py", "small_batch")]
+    ("name", "cause"),
+    [
+        ("one_patch_at_a_time.py", "unbatched_calls"),
+        ("one_scan_a_step.py", "small_batch"),
+        ("words_that_are_not_masked.py", "needless_logits"),
+    ],
 )
 def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(
     tmp_path: Path, name: str, cause: str

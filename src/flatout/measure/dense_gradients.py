@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.record.kernel_trace import Spans
-from flatout.record.operator_inputs import Tensor, read_inputs
+from flatout.record.operator_inputs import Tensor, read_inputs, tensors_of
 
 # Place of the number of rows among the arguments, after the gradient and the indices.
 _BACKWARD = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
@@ -82,7 +82,6 @@ def _needless(name: str, arguments: dict[str, Any], tables: Mapping[tuple[int, .
     """Part of an operator's work that is on rows of these tables which the step does not take, 0..1."""
     if name in _LOOKUPS:
         return 0.0
-    inputs = read_inputs(arguments, "float32")
-    tensors = [one for part in inputs for one in (part if isinstance(part, tuple) else (part,)) if type(one) is Tensor]
+    tensors = tensors_of(arguments)
     on_tables = [one.count * (1.0 - tables[one.shape] / one.shape[0]) for one in tensors if one.shape in tables]
     return sum(on_tables) / sum(one.count for one in tensors) if on_tables else 0.0

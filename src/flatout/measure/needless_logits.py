@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.record.kernel_trace import Spans
-from flatout.record.operator_inputs import Tensor, read_inputs
+from flatout.record.operator_inputs import tensors_of
 
 _LEAST_CLASSES = 64  # of fewer, the values are a small part of a step
 # Of classes by their frequency, the rarer half makes 6% of the text of a vocabulary of 50,000 (Zipf's law): in so many
@@ -108,9 +108,7 @@ def needless_logits(
 
 
 def _shapes(operators: Spans, row: int) -> list[tuple[int, ...]]:
-    inputs = read_inputs(operators.arguments[row], "float32")
-    parts = [one for part in inputs for one in (part if isinstance(part, tuple) else (part,))]
-    return [one.shape for one in parts if type(one) is Tensor and math.prod(one.shape) > 1]
+    return [one.shape for one in tensors_of(operators.arguments[row]) if math.prod(one.shape) > 1]
 
 
 def _of_classes(shapes: Sequence[tuple[int, ...]], classes: int) -> float:

@@ -11,7 +11,7 @@ from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed
 
-MOST_SAVED = 0.96  # of a step: one thread beside a busy machine gave up to 24x
+_MOST_SAVED = 0.96  # of a step: one thread beside a busy machine gave up to 24x
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,6 @@ def shorter_by(context: Context, part: float) -> Change:
 def _found(count: int, part: float, least: float, step_s: float, tried: Tried | None) -> FewerThreads | None:
     if part < NOISE_SHARE:
         return None
-    part = min(part, MOST_SAVED)
+    part = min(part, _MOST_SAVED)
     # One thread may wait longer in the long run: the square root of the factor is certain enough.
     return FewerThreads(count, part, min(least, 1.0 - math.sqrt(1.0 - part)), step_s, tried)

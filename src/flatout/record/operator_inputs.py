@@ -97,6 +97,16 @@ def read_inputs(arguments: Mapping[str, Any], listed_dtype: str | None) -> tuple
     return tuple(found)
 
 
+def tensors_of(arguments: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors among the inputs of an operator, those in lists too, which count as float32.
+
+    Args:
+        arguments: ``args`` of the operator in the trace.
+    """
+    inputs = read_inputs(arguments, "float32")
+    return [one for part in inputs for one in (part if isinstance(part, tuple) else (part,)) if type(one) is Tensor]
+
+
 def call_key(name: str, arguments: Mapping[str, Any]) -> str:
     """A text that is the same for calls of an operator that have the same to do."""
     key = f"{name} {arguments.get('Input Dims')} {arguments.get('Input type')}"

@@ -12,7 +12,7 @@ from flatout.results import Cause, Evidence
 from flatout.units import percent
 
 
-def _sorts_all(context: Context, found: Cause) -> str:
+def _takes(context: Context, found: Cause) -> str:
     return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
 
 
@@ -21,7 +21,7 @@ def _sorts_all(context: Context, found: Cause) -> str:
     # What a sort makes is new memory in each step, as large as the whole.
     hides=("page_faults",),
     hides_from=DOMINANT_SHARE,
-    sentence=_sorts_all,
+    sentence=_takes,
 )
 def full_sort(context: Context) -> Found | Lacks | None:
     """The model sorts whole tensors and uses the first or last places of them."""
@@ -49,16 +49,12 @@ def full_sort(context: Context) -> Found | Lacks | None:
     )
 
 
-def _computes_logits(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
-
-
 @cause(
     "training",
     # They are the largest tensors of many models, and new memory in each step.
     hides=("page_faults", "dense_gradients"),
     hides_from=DOMINANT_SHARE,
-    sentence=_computes_logits,
+    sentence=_takes,
 )
 def needless_logits(context: Context) -> Found | Lacks | None:
     """The output layer computes values for positions that the loss ignores, or for classes that never occur."""
