@@ -132,7 +132,7 @@ class LastSteps:
         """A backward pass has ended."""
         self.computed = True
         if self.blocks is None and not self.over and now() > self.deadline_ns:
-            self._give_up("too few batches came in time")
+            self._give_up("too few batches arrived in the seconds that this may take")
 
     def failed(self, because):
         """The probe failed."""

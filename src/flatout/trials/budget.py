@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from flatout.errors import UsageError
 from flatout.trials.losses import LEAST_LOSSES
-from flatout.units import duration
+from flatout.units import counted, duration
 
 STEPS = 80  # of each run of a trial,
 LEAST_S, MOST_S = 3.0, 30.0  # within these bounds
@@ -135,8 +135,16 @@ class Budget:
             kept: a remedy was kept before; the trial of the only kept remedy is itself the proof.
             longer_s: seconds that they take beyond those until now.
         """
-        proof = (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0
-        return self.room(runs + proof, longer_s)
+        return self.room(runs + self._proof_runs(kept), longer_s)
+
+    def shortage(self, runs: int, kept: bool = False) -> str:
+        """Half a sentence for the end: the time left, and that which these runs and a proof after them take."""
+        runs += self._proof_runs(kept)
+        needed_s = _MARGIN * runs * self.run_s
+        return f"{duration(max(self.left_s, 0.0))} left, and {counted(runs, 'run')} take about {duration(needed_s)}"
+
+    def _proof_runs(self, kept: bool) -> int:
+        return (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0
 
 
 def as_option(seconds: float) -> str:

@@ -169,7 +169,10 @@ class Fixing:
                 self.ended = nothing_left(self.progress.tried, self.options.budget_s)
                 return
             if not self._has_room():
-                self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another trial."
+                proof = " and the proof after it" if self._kept() else ""
+                shortage = self.runs.budget.shortage(self._trial_runs(), bool(self._kept()))
+                budget = duration(self.options.budget_s)
+                self.ended = f"The budget of {budget} has no room for another trial{proof}: {shortage}."
                 return
             trials, last = self.live.trials(diagnosis, remedy, look)
             if not trials:
@@ -207,7 +210,11 @@ class Fixing:
 
     def _has_room(self, longer_s: float = 0.0) -> bool:
         """True if the budget has room for a trial, with this many seconds beyond the usual ones."""
-        return self.runs.budget.room_for_trial(TRIAL_RUNS if self.progress.tried else 2, bool(self._kept()), longer_s)
+        return self.runs.budget.room_for_trial(self._trial_runs(), bool(self._kept()), longer_s)
+
+    def _trial_runs(self) -> int:
+        """Runs that a trial needs: one pair for the first."""
+        return TRIAL_RUNS if self.progress.tried else 2
 
     def _trial(self, remedy: Remedy, look: Look) -> tuple[Trial, TrialRun | None]:
         """Try a remedy; if memory runs out, the next smaller value. Also returns the last run with it."""

@@ -16,6 +16,11 @@ _MEMORY = re.compile(
     r"out of memory|OutOfMemory|MemoryError|unable to allocate|Bus error|insufficient shared memory", re.I
 )
 _FOR_VALIDATIONS = "validation_workers_kept"
+_NOT_TAKEN = "nothing in this training takes it"
+_NONE_LEFT_OUT = (
+    "no call was left out in this run, since a function runs in the first two steps that call it: measure longer, "
+    "with --seconds"
+)
 _KILLED = 137  # 128 + SIGKILL: in a trial only the kernel's OOM killer sends that
 
 
@@ -114,8 +119,8 @@ def _not_in_effect(execution: Execution) -> str:
     if len(execution.injected) > 1:
         missing = [name for name in missing if name != _FOR_VALIDATIONS or name in execution.refused]
     if missing:
-        default = "nothing in this training takes it"
-        return "; ".join(f"{name}: {execution.refused.get(name, default)}" for name in missing)
+        default = {"call_every": _NONE_LEFT_OUT}
+        return "; ".join(f"{name}: {execution.refused.get(name, default.get(name, _NOT_TAKEN))}" for name in missing)
     if execution.unread:
         return f"the command reads none of the changed files: {', '.join(execution.unread)}"
     for name, value in execution.located.items():

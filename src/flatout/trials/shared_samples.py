@@ -16,7 +16,7 @@ from flatout.trials.mechanics import Mechanics
 from flatout.trials.outcome import OK, TrialRun
 from flatout.trials.result import Trial
 from flatout.trials.settings import keep_command
-from flatout.units import duration
+from flatout.units import counted, duration
 
 SETTING, FUNCTIONS = "sample_cache_bytes", "memoize"
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
@@ -112,7 +112,7 @@ class SharedSamples(Mechanics):
                 self._memory = SampleMemory(int(settings[SETTING]))
             except (OSError, AttributeError) as error:
                 raise CommandError(f"memory that processes share cannot be made: {error}") from None
-        self._say(f"a first pass, not measured, in which samples are stored: about {duration(self._pass_s)}")
+        self._say(f"a first pass, not measured, in which results are stored: about {duration(self._pass_s)}")
         with Growth(self._memory) as growth:
             done = self._run(
                 settings,
@@ -128,7 +128,7 @@ class SharedSamples(Mechanics):
             raise CommandError(failed)
         self._filled.add(settings.get(FUNCTIONS))
         self._repeated = self._watched
-        self._say(f"{self._memory.entries:,} samples are stored")
+        self._say(f"{counted(self._memory.entries, 'result')} stored")
 
     def resume(self, kept: Mapping[str, Any], loader: Mapping[str, Any]) -> None:
         """Make the first pass again if samples are kept and there is time; the runs store their own otherwise."""
@@ -138,7 +138,7 @@ class SharedSamples(Mechanics):
     def with_cost(self, trial: Trial, before: float, after: float, loader: Mapping[str, Any]) -> Trial:
         """The trial with a word on what it holds for."""
         stored = self._memory.entries if self._memory is not None else 0
-        note = f"holds from the second pass on: the first, which stored {stored:,} samples, gains nothing"
+        note = f"holds from the second pass on: the first, which stored {stored:,} results, gains nothing"
         if self._repeated:
             note = f"holds once calls repeat: {stored:,} results were stored before"
         return replace(trial, why=f"{trial.why}; {note}")

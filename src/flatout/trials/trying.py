@@ -197,7 +197,8 @@ class Trying:
         while left:
             if number and not self.budget.room(1 + len(left)):
                 self._stop(left, "the budget had no room for another pair")
-                self.ended = f"The budget of {duration(self.options.budget_s)} has no room for another pair."
+                shortage, budget = self.budget.shortage(1 + len(left)), duration(self.options.budget_s)
+                self.ended = f"The budget of {budget} has no room for another pair: {shortage}."
                 return
             if not self._round(left, number):
                 return
