@@ -11,11 +11,13 @@ from flatout.diagnose.causes.needless_operators import (
     full_sort,
     needless_logits,
     slice_gradients,
+    sparse_as_dense,
 )
 from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.slice_gradients import SliceGradients
+from flatout.measure.zero_operands import ZeroOperands
 from flatout.remedies.proposal import NUMERICS, OPTIMISATION
 from flatout.results import NotMeasured
 from tests.diagnose.test_causes_unneeded_work import found, remedies, run
@@ -83,3 +85,20 @@ def test_values_of_classes_that_nothing_needs_are_named() -> None:
     for nothing in (None, replace(logits, ignored=0.0)):
         assert needless_logits(run(operators=small_operators(0.001, logits=nothing))) is None
     assert isinstance(needless_logits(run(operators="no kernel trace was taken")), NotMeasured)
+
+
+def test_products_with_zeros_are_named() -> None:
+    zeros = ZeroOperands((4_096, 4_096), 0.002, 0.004, 0.0)
+    context = run(operators=small_operators(0.001, zeros=zeros))
+    cause = found(sparse_as_dense(context))
+    assert cause.title == "matrices of 4,096x4,096 values, of which 0.2% are not zero, are multiplied as a whole"
+    assert cause.share == pytest.approx(0.4, abs=0.05)
+    assert "44% of the time in kernels" in cause.evidence[0].text and "making" not in cause.evidence[0].text
+    offered = remedies(context)["sparse_products"]
+    assert offered.semantic_class == NUMERICS and 1.3 < offered.gain.predicted <= 1 / (1 - cause.share)
+    made = replace(zeros, product_s=0.001, making_s=0.003)
+    cause = found(sparse_as_dense(run(operators=small_operators(0.001, zeros=made))))
+    assert "11% of the time in kernels, making them 33%" in cause.evidence[0].text
+    for nothing in (None, replace(zeros, nonzero=0.2)):
+        assert sparse_as_dense(run(operators=small_operators(0.001, zeros=nothing))) is None
+    assert isinstance(sparse_as_dense(run(operators="no kernel trace was taken")), NotMeasured)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flatout.diagnose.causes.repeated_work import repeated_work
+from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_work
 from flatout.diagnose.ranking import judge
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
@@ -56,3 +56,30 @@ def test_a_little_is_made_again_in_many_trainings(seen: RepeatedWork | None) -> 
 def test_where_the_loader_is_slow_it_is_not_first() -> None:
     causes, _ = judge(Context.of(replace(starved(), repeated_work=TWICE)))
     assert causes[0].id != "repeated_work"
+
+
+@pytest.mark.parametrize(
+    ("memory", "free", "confidence"), [({"total_bytes": 16 << 30}, 12 << 30, 0.8), (None, None, 0.5)]
+)
+def test_checkpointing_is_named_where_memory_has_room(
+    memory: dict[str, int] | None, free: int | None, confidence: float
+) -> None:
+    seen = RepeatedWork(0.0, 0.0, (), on_purpose=0.3)
+    run = healthy(usage={"available_bytes": free})
+    context = Context.of(replace(run, repeated_work=seen, machine={"memory": memory}))
+    cause = activation_checkpointing(context)
+    assert cause is not None and not isinstance(cause, NotMeasured)
+    assert cause.share == pytest.approx(0.3, abs=0.05) and cause.confidence == confidence
+    assert "computed again what took 30%" in cause.evidence[0].text
+    assert ("25% of the machine's memory" in cause.evidence[1].text) == (memory is not None)
+    remedy = next(one for one in propose(context, judge(context)[0])[0] if one.id == "keep_activations")
+    assert remedy.settings == {"activations_kept": True} and remedy.semantic_class == "identical"
+    assert repeated_work(context) is None
+
+
+@pytest.mark.parametrize(("on_purpose", "free"), [(0.3, 6 << 30), (0.02, 12 << 30)])
+def test_checkpointing_is_none_where_memory_is_scarce_or_it_takes_little(on_purpose: float, free: int) -> None:
+    run = healthy(usage={"available_bytes": free})
+    seen = RepeatedWork(0.0, 0.0, (), on_purpose=on_purpose)
+    context = Context.of(replace(run, repeated_work=seen, machine={"memory": {"total_bytes": 16 << 30}}))
+    assert activation_checkpointing(context) is None

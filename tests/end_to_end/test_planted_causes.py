@@ -198,6 +198,8 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
         ("one_patch_at_a_time.py", "unbatched_calls"),
         ("one_scan_a_step.py", "small_batch"),
         ("words_that_are_not_masked.py", "needless_logits"),
+        ("papers_that_cite_each_other.py", "sparse_as_dense"),
+        ("layers_computed_again.py", "activation_checkpointing"),
     ],
 )
 def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(

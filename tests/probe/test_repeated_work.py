@@ -261,6 +261,24 @@ def test_checkpointing_computes_again_on_purpose(looked_at: Callable[..., dict[s
     assert "addmm" not in found["again"] and found["on_purpose_ns"] > 0
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_checkpointing_computes_again_counts_behind_random_numbers_too(
+    looked_at: Callable[..., dict[str, Any]], reentrant: bool
+) -> None:
+    layer, values = nn.Linear(8, 8), torch.rand(4, 8, requires_grad=True)
+
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = layer(nn.functional.dropout(x)).tanh()
+        return x
+
+    found = looked_at(lambda: checkpoint(dropped, values, use_reentrant=reentrant).sum().backward())
+    assert "addmm" not in found["again"] and found["again_ns"] == 0
+    assert 0.1 < found["on_purpose_ns"] / found["ns"] < 0.6
+    gradients = looked_at(lambda: torch.autograd.grad(dropped(values).sum(), values, create_graph=True))
+    assert gradients["on_purpose_ns"] == 0
+
+
 def test_a_sparse_tensor_and_a_mode_of_the_users_do_no_harm(looked_at: Callable[..., dict[str, Any]]) -> None:
     class Own(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

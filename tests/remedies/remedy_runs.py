@@ -27,6 +27,7 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
+from flatout.measure.zero_operands import ZeroOperands
 from flatout.results import Account
 from tests.diagnose.views import (
     BATCHES,
@@ -76,6 +77,7 @@ EARLY_JITTER = (TransformCost("ColorJitter", 0.008, 1e5, 1e5), TransformCost("Ra
 JITTERED = (EARLY_JITTER[0], TransformCost("RandomHorizontalFlip", 0.0005, 1e5, 1e5))
 SAME_EACH_TIME = (TransformCost("ToTensor", 0.004, 800, 800), TransformCost("Normalize", 0.001, 800, 800))
 LOGITS = NeedlessLogits(50_000, 1_024, 0.85, 4_000, 0.002, 0.003)
+ZEROS = ZeroOperands((4_096, 4_096), 0.002, 0.003, 0.0)
 ASKED_FOR = {"memory": {"huge_pages": "madvise"}}
 EXPERIMENTS = Experiments(
     tried={"anomaly_mode": tried(0.6), "deterministic": tried(0.2), "threads=1": tried(0.3)},
@@ -445,6 +447,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, used=50_000))),
     ),
+    "sparse_products": (
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=ZEROS)),
+        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=replace(ZEROS, nonzero=0.5))),
+    ),
     "unbind": (
         lambda: replace(healthy(), operators=sliced(0.004)),
         lambda: replace(starved(), operators=sliced(0.004)),
@@ -456,6 +462,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),
         lambda: replace(starved(), repeated_work=replace(TWICE, part=0.01, with_backward=0.02)),
+    ),
+    "keep_activations": (
+        lambda: replace(healthy(), repeated_work=replace(TWICE, on_purpose=0.3)),
+        lambda: replace(starved(), repeated_work=replace(TWICE, on_purpose=0.02)),
     ),
     "cores_of_its_own": (lambda: healthy(usage={"crowding": CROWDING}), starved),
     "even_ranks": (lambda: replace(healthy(), ranks=RANKS), lambda: replace(starved(), ranks=RANKS)),

@@ -13,6 +13,7 @@ from flatout.measure.kernel_work import KernelWork
 from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.roofline import NOT_MEASURED, Ceilings, Roofline
 from flatout.measure.slice_gradients import SliceGradients
+from flatout.measure.zero_operands import ZeroOperands
 
 _FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
 
@@ -49,6 +50,7 @@ class Operators:
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
     sorts: FullSorts | None = None  # of which few places are used
     logits: NeedlessLogits | None = None  # of the loss over most classes
+    zeros: ZeroOperands | None = None  # products with matrices that are almost all zeros
     dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows
     loop: CallLoop | None = None  # around the layer that is called again and again
     work: tuple[KernelWork, ...] = ()  # of all kernels

@@ -38,12 +38,14 @@ class RepeatedWork:
         with_backward: the same with the backward passes that follow them.
         lines: those with most of it.
         first: operators that were seen of a step that was too long; None: it was seen as a whole.
+        on_purpose: part of the time of all operators that activation checkpointing computes again, 0..1.
     """
 
     part: float
     with_backward: float
     lines: tuple[RepeatedLine, ...]
     first: int | None = None
+    on_purpose: float = 0.0
 
 
 def read_repeated_work(process: ProcessRecord) -> RepeatedWork | str | None:
@@ -62,4 +64,5 @@ def read_repeated_work(process: ProcessRecord) -> RepeatedWork | str | None:
             for file, line, function, reason, operator, ns, calls in seen.get("lines") or []
         ),
         first=seen.get("operators") if seen.get("cut") else None,
+        on_purpose=min(seen.get("on_purpose_ns", 0) / seen["ns"], 1.0),
     )

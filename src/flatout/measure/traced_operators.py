@@ -41,6 +41,7 @@ from flatout.measure.traced_faults import added_faults, without_added_faults
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
 from flatout.measure.without_operators import long_pieces_ns, share_outside_torch
+from flatout.measure.zero_operands import zero_operands
 from flatout.record import Run
 from flatout.record.kernel_trace import KernelTrace, Spans, read_trace
 from flatout.results import Ledger
@@ -259,6 +260,9 @@ def _measured(
         sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
         logits=needless_logits(
             operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("loss_targets")
+        ),
+        zeros=zero_operands(
+            operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("zero_operands")
         ),
         dense=dense_gradients(operators, inside, owner if has_kernels else rows, work, steps),
     )

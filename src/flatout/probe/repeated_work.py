@@ -16,6 +16,7 @@ from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .sites import is_user_file
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
+from .zero_operands import ZeroOperands
 
 LONGEST_NS = 2_000_000_000  # in one step; what comes later is only run
 _STEPS = 2
@@ -64,6 +65,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._values: Any = ValueNumbers(compared=True)
         self._calls: Any = []
         self._targets: Any = LossTargets()
+        self._zeros: Any = ZeroOperands()
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -96,6 +98,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._targets.save()
+            self._zeros.save()
             self.left = 0 if cut else self.left - 1
         if whole and self.left:
             self._values.next_step()
@@ -107,7 +110,10 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if self.over or not self._watching:
             return func(*args, **kwargs)
-        self._quietly(self._targets.look, func._overloadpacket.__name__, args)
+        name = func._overloadpacket.__name__
+        self._quietly(self._targets.look, name, args)
+        if _node is not None:
+            self._quietly(self._zeros.look, name, args, _node() is not None)
         key = self._quietly(self._values.key, func, args, kwargs)
         began = self._quietly(self._clock)
         result = func(*args, **kwargs)
@@ -133,6 +139,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def _note(self, func, key, args, kwargs, result, began):
         ended, view = self._clock(), is_view(func)
         again = self._values.made(key, args, result, view, written(func, args, kwargs))
+        node = _node() if _node is not None else None
+        # Behind the first random number nothing has the same inputs, though checkpointing repeats the number.
+        recomputed = node is not None and torch.is_grad_enabled() and _in_checkpoint()
         if again and self.left < _STEPS and not holds_tensor(args):
             again = False  # what an operator makes of nothing, such as zeros, may be changed in each step
         made = None
@@ -141,14 +150,13 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             made = self._made - 1 if self._made > before else None
         if view:  # it computes nothing
             return
-        node = _node() if _node is not None else None
         self._calls.append(
             _Call(
                 func._overloadpacket.__name__,
                 began,
                 ended,
-                again,
-                _line() if again else None,
+                again or recomputed,
+                _line() if again and not recomputed else None,
                 node._sequence_nr() if node is not None else None,
                 made,
             )
@@ -255,6 +263,16 @@ def _line():
                 found = name, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return (*found, reason)
+
+
+def _in_checkpoint():
+    """True if activation checkpointing of torch's calls an operator."""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_CHECKPOINT):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _top():

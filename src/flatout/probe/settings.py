@@ -256,6 +256,9 @@ SETTINGS: "dict[str, Setting]" = {
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
     ),
+    "activations_kept": Setting(
+        bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True
+    ),
     "debugging_off": Setting(
         str,
         "NAME,...: anomaly_mode, tracemalloc, backward_threads, validate_args or deterministic",

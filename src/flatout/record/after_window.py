@@ -61,6 +61,8 @@ LOSS_TARGETS = record(
     },
     required=("classes", "positions", "ignored", "highest"),
 )
+# Of each shape of matrix in products: products, those with one that is almost all zeros, its elements, its other ones.
+ZERO_OPERANDS = items(row(items(_COUNT, 64), _COUNT, _COUNT, _COUNT, _COUNT), 64)
 DOUBLED_INPUT = record(
     {"samples": whole(1), "single_ns": items(whole(1), 64), "doubled_ns": items(whole(1), 64), "skipped": text}
 )

@@ -14,6 +14,7 @@ from flatout.record.after_window import (
     REPEATED_WEIGHT,
     REPEATED_WORK,
     UNUSED_GRADIENTS,
+    ZERO_OPERANDS,
 )
 from flatout.record.decoding import Damaged, Decoder, flag, items, number, record, row, scalar, table, text, whole
 
@@ -94,6 +95,7 @@ PROCESS = record(
         "repeated_weight": REPEATED_WEIGHT,
         "repeated_work": REPEATED_WORK,
         "loss_targets": LOSS_TARGETS,
+        "zero_operands": ZERO_OPERANDS,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,
         "trace_faults": row(_COUNT, _COUNT, _COUNT),

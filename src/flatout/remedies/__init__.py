@@ -56,8 +56,9 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
-from flatout.remedies.repeated_work import compute_once
+from flatout.remedies.repeated_work import compute_once, keep_activations
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
+from flatout.remedies.sparse_matrices import sparse_products
 from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
     debugging_off,
@@ -155,9 +156,11 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_clipped_parameters,
     one_batch,
     compute_once,
+    keep_activations,
     first_places,
     logits_where_needed,
     classes_that_occur,
+    sparse_products,
     unbind,
     sparse_embeddings,
     sparse_optimizer,

@@ -1,4 +1,4 @@
-"""The remedy for what a step computes again."""
+"""Remedies for what a step computes again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from flatout.predict.context import Context
 from flatout.predict.step_changes import without_repeated_work
-from flatout.remedies.proposal import NUMERICS, Proposal, remedy
+from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
 # By the reason: what is computed again, and how it is done once. ``{}``: the operator.
@@ -46,4 +46,23 @@ def compute_once(context: Context, cause: Cause) -> Proposal | None:
         basis="measured time of operators that ran with the same inputs before in one step, and of their backward "
         "passes",
         memory_bytes=0,
+    )
+
+
+@remedy(("activation_checkpointing",), IDENTICAL, risk="medium")
+def keep_activations(context: Context, cause: Cause) -> Proposal | None:
+    """Keep the activations that the backward pass needs."""
+    work = context.run.repeated_work
+    if work is None or isinstance(work, str) or not work.on_purpose:
+        return None
+    return Proposal(
+        title="keep activations in memory, without checkpointing",
+        change=without_repeated_work(context, work.on_purpose),
+        least=without_repeated_work(context, 0.7 * work.on_purpose),
+        most=without_repeated_work(context, min(1.2 * work.on_purpose, 1.0)),
+        how="model.gradient_checkpointing_disable(), or gradient_checkpointing=False of TrainingArguments; call the "
+        "function itself in place of torch.utils.checkpoint.checkpoint(function, ...)",
+        settings={"activations_kept": True},
+        basis="measured time of what is computed again in one step; how much memory it takes to keep it is not known",
+        memory_bytes=None,
     )

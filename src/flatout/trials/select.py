@@ -15,7 +15,9 @@ from flatout.trials.result import Trial
 from flatout.units import interval
 
 # Found by changes that are tried after the window, so by the first run of a fix only.
-CAUSES_BY_EXPERIMENT = frozenset({"debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"})
+CAUSES_BY_EXPERIMENT = frozenset(
+    {"activation_checkpointing", "debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"}
+)
 REMEDIES_BY_EXPERIMENT = frozenset({"threads"})  # for other causes too
 
 

@@ -14,6 +14,7 @@ from flatout.diagnose.causes.needless_operators import (
     full_sort,
     needless_logits,
     slice_gradients,
+    sparse_as_dense,
 )
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
 from flatout.diagnose.causes.queue import (
@@ -26,7 +27,7 @@ from flatout.diagnose.causes.queue import (
 )
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
-from flatout.diagnose.causes.repeated_work import repeated_work
+from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_work
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.step_experiments import (
     debug_mode,
@@ -89,8 +90,10 @@ CAUSES: tuple[CauseSpec, ...] = (
     unused_gradients,
     unbatched_calls,
     repeated_work,
+    activation_checkpointing,
     full_sort,
     needless_logits,
+    sparse_as_dense,
     slice_gradients,
     dense_gradients,
     small_batch,

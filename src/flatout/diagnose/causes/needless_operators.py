@@ -100,6 +100,43 @@ def needless_logits(context: Context) -> Found | Lacks | None:
     )
 
 
+@cause(
+    "training",
+    # Such matrices are large, and often made anew in each step.
+    hides=("page_faults", "too_many_threads", "too_few_threads"),
+    hides_from=DOMINANT_SHARE,
+    sentence=_takes,
+)
+def sparse_as_dense(context: Context) -> Found | Lacks | None:
+    """Products with matrices that are almost all zeros multiply the zeros, too."""
+    operators = _traced(context)
+    if isinstance(operators, Lacks):
+        return operators
+    zeros = operators.zeros
+    if zeros is None:
+        return None
+    share = context.model.recovered(shorter_step(operators.in_kernels_s(zeros.saved_s)))
+    if share < NOISE_SHARE:
+        return None
+    shape, nonzero = "x".join(f"{size:,}" for size in zeros.shape), f"{100 * zeros.nonzero:.2g}%"
+    making = ""
+    if zeros.making_s > NOISE_SHARE * operators.kernels_s:
+        making = f", making them {percent(zeros.making_s / operators.kernels_s)}"
+    return Found(
+        title=f"matrices of {shape} values, of which {nonzero} are not zero, are multiplied as a whole",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"in a step after the window {nonzero} of the values of such matrices were not zero; products with "
+                f"them take {percent(zeros.product_s / operators.kernels_s)} of the time in kernels{making}",
+                {"nonzero": zeros.nonzero, "product_s": zeros.product_s, "making_s": zeros.making_s},
+            ),
+            *hottest(context.run.lines("forward"), 2),
+        ),
+    )
+
+
 def _fills_zeros(context: Context, found: Cause) -> str:
     return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
 

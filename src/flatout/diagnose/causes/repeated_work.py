@@ -1,4 +1,4 @@
-"""A cause inside the step: operators that run again with the inputs that they had before."""
+"""Causes inside the step: operators that run again with the inputs that they had before."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import PurePath
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
+from flatout.predict.memory_room import memory_room
 from flatout.predict.step_changes import without_repeated_work
 from flatout.results import Cause, Evidence
-from flatout.units import counted, duration, percent
+from flatout.units import counted, duration, percent, size
 
 _LARGE_PART = 0.35  # of another cause's share
+_FULL = 0.6  # of the memory: the activations of a whole step may not fit into the rest
 _LEAST = 0.05  # of the time: constants that are made again take a little in many trainings
 
 
@@ -54,6 +56,45 @@ def repeated_work(context: Context) -> Found | Lacks | None:
                 {"part": work.part, "with_backward": work.with_backward},
             ),
             *(_again(line) for line in work.lines[:3]),
+        ),
+    )
+
+
+def _checkpoints(context: Context, found: Cause) -> str:
+    return f"Activation checkpointing computes again what memory has room for: {percent(found.share)} of the time."
+
+
+@cause("training", sentence=_checkpoints)
+def activation_checkpointing(context: Context) -> Found | Lacks | None:
+    """Activations are computed again in the backward pass, though memory has room for them."""
+    work = context.run.repeated_work
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if isinstance(work, str):
+        return Lacks(work)
+    if work is None or not work.on_purpose:
+        return None
+    share = context.model.recovered(without_repeated_work(context, work.on_purpose))
+    room = memory_room(context.run)
+    if share < _LEAST or (room is not None and room.used_share > _FULL):
+        return None
+    where = "the GPU's" if context.run.uses_gpu else "the machine's"
+    return Found(
+        title="activations are computed again in the backward pass",
+        share=share,
+        confidence=0.5 if room is None or work.first is not None else 0.8,
+        evidence=(
+            Evidence(
+                f"in {_seen(work)} after the window, activation checkpointing computed again what took "
+                f"{percent(work.on_purpose)} of the time of all operators",
+                {"on_purpose": work.on_purpose},
+            ),
+            Evidence(
+                f"{percent(room.used_share)} of {where} memory is in use: {size(room.free_bytes)} are free",
+                {"used_share": room.used_share, "free_bytes": room.free_bytes},
+            )
+            if room is not None
+            else Evidence("whether memory has room for the activations is not known"),
         ),
     )
 

@@ -1,0 +1,112 @@
+"""Activations are kept in place of being computed again, and what is trained stays the same, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.probe.test_injections import trained
+
+SCRIPT = """
+import functools, json
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
+
+KINDS = %r
+
+class Counted(nn.Linear):
+    calls = 0
+
+    def forward(self, x):
+        Counted.calls += 1
+        return super().forward(x)
+
+def block(kind):
+    norm = nn.BatchNorm1d(8) if kind == "batch norm" else nn.LayerNorm(8)
+    return nn.Sequential(Counted(8, 8), norm, nn.Dropout(0.5), nn.Tanh())
+
+def called(kind, block, x):
+    if kind == "sequence":
+        return checkpoint_sequential(block, 2, x, use_reentrant=False)
+    if kind == "closure":
+        return checkpoint(lambda value: block(value), x, use_reentrant=False)
+    if kind == "partial":
+        return checkpoint(functools.partial(block.__call__), x, use_reentrant=False)
+    if kind == "decorator":
+        return checkpoint(use_reentrant=False)(block.forward)(x)
+    if kind == "chosen":
+        ops = [torch.ops.aten.addmm.default]
+        contexts = functools.partial(create_selective_checkpoint_contexts, ops)
+        return checkpoint(block, x, use_reentrant=False, context_fn=contexts)
+    if kind == "drawn anew":
+        return checkpoint(block, x, use_reentrant=False, preserve_rng_state=False)
+    return checkpoint(block, x, use_reentrant="reentrant" in kind)
+
+def train(kind):
+    torch.manual_seed(0)
+    blocks, head = nn.ModuleList([block(kind), block(kind)]), nn.Linear(8, 3)
+    optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], 0.1)
+    losses = []
+    for step in range(6):
+        x, y = torch.randn(16, 8), torch.randint(3, (16,))
+        if kind != "reentrant without gradients":
+            x.requires_grad_()
+        before = Counted.calls
+        hidden = x
+        for one in blocks:
+            hidden = called(kind, one, hidden)
+        loss = nn.functional.cross_entropy(head(hidden), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append([loss.item(), x.grad is None or float(x.grad.sum())])
+        with torch.no_grad():
+            called(kind, blocks[0], x)
+    tensors = [*blocks.parameters(), *blocks.buffers()]
+    sums = [float(tensor.detach().double().sum()) for tensor in tensors]
+    return {"losses": losses, "sums": sums, "last": Counted.calls - before}
+
+print(json.dumps({kind: train(kind) for kind in KINDS}))
+"""
+KEPT = ("module", "reentrant", "sequence", "closure", "partial")
+LEFT_ALONE = {
+    "batch norm": "computed again, a batch norm is updated twice in each step",
+    "chosen": "the script chooses what is computed again (context_fn)",
+    "drawn anew": "random numbers are drawn anew",
+    "reentrant without gradients": "no input of a checkpointed part needs a gradient",
+    "decorator": "",
+}
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    script = tmp_path_factory.mktemp("before") / "train.py"
+    script.write_text(SCRIPT % ((*KEPT, *LEFT_ALONE),))
+    return trained(script)[0]
+
+
+def test_nothing_is_computed_again_and_the_training_is_the_same(tmp_path: Path, before: dict[str, Any]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT % (KEPT,))
+    after, said = trained(script, activations_kept=True)
+    assert "could not be set" not in said
+    for kind in KEPT:
+        assert (before[kind].pop("last"), after[kind].pop("last")) == (5, 3), kind
+        assert after[kind] == before[kind], kind
+
+
+@pytest.mark.parametrize(("kind", "why"), LEFT_ALONE.items())
+def test_what_would_train_differently_is_left_alone(
+    tmp_path: Path, before: dict[str, Any], kind: str, why: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT % ((kind,),))
+    after, said = trained(script, activations_kept=True)
+    assert after[kind] == before[kind]
+    if why:
+        assert f"activations_kept could not be set: {why}" in said
+    else:  # a decorator calls torch in a way of its own
+        assert "nothing in this training took it" in said
