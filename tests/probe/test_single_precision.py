@@ -25,6 +25,11 @@ x = torch.randn(64, 8, dtype=torch.float64)
 y = (x.sum(1, keepdim=True) > 0).double()
 weighted = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(2.0, dtype=torch.float64))
 losses, before = [], model[0].weight
+averages = [
+    torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5)),
+    torch.optim.swa_utils.AveragedModel(model, avg_fn=torch.optim.swa_utils.get_ema_avg_fn(0.5)),
+]
+by_hand = [parameter.detach().clone() for parameter in model.parameters()]
 for step in range(12):
     out = model(x)
     loss = F.binary_cross_entropy_with_logits(out, y) + F.smooth_l1_loss(out, y) + nn.MSELoss()(out, y)
@@ -33,8 +38,13 @@ for step in range(12):
     loss.backward()
     optimizer.step()
     losses.append(loss.item())
+    for average in averages:
+        average.update_parameters(model)
+    for mean, parameter in zip(by_hand, model.parameters()):
+        mean.lerp_(parameter.detach(), 0.5)
+means = [average.module[3].weight.sum().item() for average in averages] + [by_hand[4].sum().item()]
 same = model[0].weight is before and before in optimizer.state
-print(json.dumps({"dtype": str(out.dtype), "grad": str(before.grad.dtype), "losses": losses, "same": same}))
+print(json.dumps({"dtype": str(out.dtype), "grad": str(before.grad.dtype), "losses": losses, "same": same, "means": means}))
 """
 
 
@@ -56,3 +66,4 @@ def test_model_batches_and_losses_are_float32_and_the_losses_agree(tmp_path: Pat
     assert (wide["dtype"], narrow["dtype"], narrow["grad"]) == ("torch.float64", "torch.float32", "torch.float32")
     assert narrow["same"]
     assert narrow["losses"] == pytest.approx(wide["losses"], rel=1e-4)
+    assert narrow["means"] == pytest.approx(wide["means"], rel=1e-3)  # averages were copied while it was float64

@@ -29,6 +29,8 @@ def install(injected, watch):
     for name in vars(functional):
         if name.endswith("_loss") or name in _OTHER_LOSSES:
             setattr(functional, name, _alike(getattr(functional, name)))
+    setattr(torch.Tensor, "lerp_", _towards(torch.Tensor.lerp_))  # noqa: B010
+    setattr(torch, "_foreach_lerp_", _towards(torch._foreach_lerp_))  # noqa: B010
 
 
 _OTHER_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div")
@@ -44,6 +46,24 @@ def _alike(original):
         return original(*args, **kwargs)
 
     return loss
+
+
+def _towards(original):
+    """An average of a model, which may have been copied while that was float64, moves towards its new weights."""
+
+    @functools.wraps(original)
+    def lerp_(mine, end, *args, **kwargs):
+        return original(mine, _like(mine, end), *args, **kwargs)
+
+    return lerp_
+
+
+def _like(mine, end):
+    if isinstance(end, torch.Tensor):
+        return end.to(mine.dtype) if isinstance(mine, torch.Tensor) and _is_float32(end) else end
+    if isinstance(end, (tuple, list)) and isinstance(mine, (tuple, list)):
+        return [_like(*pair) for pair in zip(mine, end)]
+    return end
 
 
 def _convert(module, injected):
