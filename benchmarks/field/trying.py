@@ -132,7 +132,7 @@ def _run(
             "flatout",
             "profile",
             "--json",
-            "--no-trace",
+            *([] if planted else ["--no-trace"]),
             *options,
             *report,
             "--",

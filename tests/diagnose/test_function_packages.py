@@ -114,6 +114,10 @@ def stack(*inner_first: str, source: str = "") -> list[list[object]]:
             ],
         ),
         ("decode", ["PIL/ImageFile.py ImageFile.load", "datasets/features/image.py Image.decode_example"]),
+        (
+            "decode",
+            ["PIL/Image.py Image.copy", "PIL/Image.py Image.convert", "torchvision/datasets/folder.py pil_loader"],
+        ),
         # arrays in files
         ("read", ["h5py/_hl/selections.py select", "h5py/_hl/dataset.py Dataset.__getitem__"]),
         ("read", ["zarr/storage.py DirectoryStore._fromfile", "zarr/core.py Array.__getitem__"]),

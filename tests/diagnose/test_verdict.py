@@ -194,3 +194,9 @@ def test_a_training_that_ended_by_itself_cannot_be_recorded_for_longer() -> None
     assert next_command("run", ["python", "train.py"], (), ledger=few.ledger, ended="ended by itself") == (
         "flatout profile --full -- python train.py"
     )
+
+
+def test_the_sentence_of_transforms_names_them_where_decoding_alone_is_larger_than_each() -> None:
+    groups = {"decode": 0.4, "transform": 0.3, "convert": 0.3}
+    said = say(saturated(uses_gpu=True, cpu_groups=groups))
+    assert said.endswith("spends 58% of its time transforming and converting samples."), said

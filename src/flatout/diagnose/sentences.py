@@ -66,6 +66,22 @@ def called_from(lines: Iterable[Line]) -> str:
     return f" ({function}, {PurePath(line.file).name}:{line.line})"
 
 
+def what_workers_do_for(groups: tuple[str, ...], doing: str) -> Callable[[Context, Cause], str]:
+    """The same sentence for a cause in some function groups, with all of them where another group alone is larger."""
+
+    def sentence(context: Context, cause: Cause) -> str:
+        loader = context.loader
+        parts, shares = split(loader), loader.functions.cpu_groups
+        mine = sum(shares.get(name, 0.0) for name in groups)
+        largest = max(shares, key=lambda name: shares[name], default=None)
+        if largest in groups or parts.cpu is None or parts.cpu < (parts.blocked or 0.0) or mine < max(shares.values()):
+            return what_workers_do(context, cause)
+        share = parts.cpu * mine * (1.0 - (loader.workers.idle_share or 0.0))
+        return f"{waiting(context.run)}: {_who(loader)} {percent(share)} of its time {doing}."
+
+    return sentence
+
+
 def what_workers_do_most(*groups: str) -> Callable[[Context, Cause], str]:
     """The sentence of a cause in some function groups: what the fetching side spends on the largest of them."""
 

@@ -176,7 +176,9 @@ PACKAGES: tuple[Package, ...] = (
             Part("decode", function=r"\b(load|load_end|load_prepare|open|_open|preinit|init)$"),
             # Pillow changes colours by way of another colour space.
             Part("transform", function=r"\bconvert$", inside=r"/(torchvision/transforms|albumentations)/"),
-            Part("convert", function=r"\b(tobytes|__array_interface__|convert|frombuffer|fromarray)\b"),
+            # Elsewhere, open(file).convert("RGB") decodes: it copies the picture at full size, of whatever mode it is.
+            Part("decode", function=r"\bconvert$"),
+            Part("convert", function=r"\b(tobytes|__array_interface__|frombuffer|fromarray)\b"),
         ),
         "transform",
     ),

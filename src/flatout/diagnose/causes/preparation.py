@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.evidence import hottest, split
-from flatout.diagnose.sentences import what_workers_do, what_workers_do_most
+from flatout.diagnose.sentences import what_workers_do, what_workers_do_for, what_workers_do_most
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
@@ -52,7 +52,7 @@ def cpu_decode(context: Context) -> Found | Lacks | None:
 @cause(
     "waiting",
     needs_loader=True,
-    sentence=what_workers_do,
+    sentence=what_workers_do_for(TRANSFORM_GROUPS, "transforming and converting samples"),
 )
 def cpu_transform(context: Context) -> Found | Lacks | None:
     """Resizing, augmenting and the data set's own code use the time of the cores that fetch."""
