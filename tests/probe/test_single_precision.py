@@ -44,7 +44,8 @@ for step in range(12):
         mean.lerp_(parameter.detach(), 0.5)
 means = [average.module[3].weight.sum().item() for average in averages] + [by_hand[4].sum().item()]
 same = model[0].weight is before and before in optimizer.state
-print(json.dumps({"dtype": str(out.dtype), "grad": str(before.grad.dtype), "losses": losses, "same": same, "means": means}))
+found = {"dtype": str(out.dtype), "grad": str(before.grad.dtype), "losses": losses, "same": same, "means": means}
+print(json.dumps(found))
 """
 
 
