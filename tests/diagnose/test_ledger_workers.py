@@ -301,6 +301,22 @@ def test_a_mount_that_the_kernel_does_not_count_is_never_called_warm(tmp_path):
     assert any("lower bound" in sentence for sentence in loading.not_measured)
 
 
+@pytest.mark.parametrize(("settings", "samples", "files"), [({"batch_size": 4}, 1, 24.0), ({}, 1, 6.0), ({}, 4, 6.0)])
+def test_a_data_set_that_makes_whole_batches_makes_several_samples_at_once(tmp_path, settings, samples, files):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    loader = main.loader(**{"batch_size": None, **settings})
+    main.iterate(loader)
+    for _ in range(3):
+        start = main.now_s
+        main.fetch(samples=samples, cpu_s=0.5, read_bytes=8000, storage_bytes=0)
+        main.at(start)
+        main.step(loader, wait_s=0.5, backward_s=0.5)  # of four samples
+    main.names.append({"id": 0, "type": "files", "opens": 72, "dirs": {"/data/train": 72}})
+    storage = read(run)[1].storage
+    assert storage.files_per_sample == files and storage.bytes_read_per_sample == 8000 * files / 24
+
+
 def test_without_io_counters_bytes_are_not_measured_rather_than_zero(tmp_path):
     run, _, _ = starved(tmp_path, cpu_s=1.0, io=False)
     ledger, loading = read(run)

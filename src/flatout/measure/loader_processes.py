@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,9 +21,17 @@ from flatout.measure.storage import (
 )
 from flatout.measure.timeline import intervals
 from flatout.measure.training import Training
-from flatout.measure.worker_records import Fetches, WorkerGroup, divide_time, fetch_events, worker_groups
+from flatout.measure.worker_records import (
+    Fetches,
+    WorkerGroup,
+    divide_time,
+    fetch_events,
+    loader_settings,
+    worker_groups,
+)
 from flatout.probe import events as kinds
 from flatout.record import Events, ProcessRecord, Run, ends, no_events, of_kinds
+from flatout.record.packed_fields import batch_samples
 
 COUNTER_BYTES = 512  # the probe reads the kernel's counters, up to 200 bytes, once a fetch
 
@@ -59,8 +67,23 @@ class LoaderProcesses:
         """The activity of each fetching thread."""
         training = self.training
         if self.teams:
-            return tuple(worker_activity(process, training) for process in self.processes)
-        return (Activity(self._events[0], training.begin_ns, training.finish_ns),)
+            found = tuple(worker_activity(process, training) for process in self.processes)
+        else:
+            found = (Activity(self._events[0], training.begin_ns, training.finish_ns),)
+        for activity in found:
+            activity.fetches = self._with_whole_batches(activity.fetches)
+        return found
+
+    def _with_whole_batches(self, fetches: Fetches) -> Fetches:
+        """A data set that makes whole batches is asked for one thing at a time: it counts as its batch's samples."""
+        settings = loader_settings(self.training, self.loader)
+        if not settings or settings.get("batch_size") is not None or fetches.samples.max(initial=0) > 1:
+            return fetches
+        waits = self.training.kind(kinds.BATCH_WAIT)
+        delivered = batch_samples(waits[waits["arg"] == self.loader])
+        known = delivered[delivered > 0]
+        size = int(np.median(known)) if len(known) else 1
+        return replace(fetches, samples=fetches.samples * size)
 
     @property
     def activity_of(self) -> dict[str, Activity]:

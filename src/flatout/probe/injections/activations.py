@@ -80,8 +80,8 @@ class _Kept:
         key = _key(function)
         if function is None or key in self._known or not self._injected.get(SETTING) or is_compiling():
             return original(function, *args, **kwargs) if function is not None else original(*args, **kwargs)
-        functional, self._normalized = torch.nn.functional, False
-        batch_norm = functional.batch_norm
+        functional: Any = torch.nn.functional
+        batch_norm, self._normalized = functional.batch_norm, False
 
         @functools.wraps(batch_norm)
         def noticed(*given, **named):
