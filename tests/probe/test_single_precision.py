@@ -41,7 +41,7 @@ for step in range(12):
     for average in averages:
         average.update_parameters(model)
     for mean, parameter in zip(by_hand, model.parameters()):
-        mean.lerp_(parameter.detach(), 0.5)
+        mean.copy_(torch.lerp(mean.lerp_(parameter.detach(), 0.5), parameter.detach(), 0.5))
 means = [average.module[3].weight.sum().item() for average in averages] + [by_hand[4].sum().item()]
 same = model[0].weight is before and before in optimizer.state
 found = {"dtype": str(out.dtype), "grad": str(before.grad.dtype), "losses": losses, "same": same, "means": means}

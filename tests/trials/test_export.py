@@ -81,6 +81,25 @@ def test_the_patch_lies_in_a_file_that_patch_and_git_apply(
         assert script.read_text() == after
 
 
+@pytest.mark.parametrize("tool", ["patch", "git"])
+def test_a_patch_keeps_the_ends_of_lines_and_the_mark_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = "\ufeffimport torch\r\n# a\x0cb\u2028c\r\nfor x in DataLoader(data, 8):\r\n\tpass\r\n".encode()
+    script = tmp_path / "train.py"
+    script.write_bytes(before)
+    command = ("python", str(script))
+    kept = write_kept(
+        fixed(command, {"num_workers": 4}, f"{script}:3"), find_locations(command, None, []), tmp_path / "fix"
+    )
+    assert kept is not None and "-import" not in kept.diff and "-\ufeffimport" not in kept.diff
+    (patch,) = tmp_path.glob("fix/proved/*.patch")
+    subprocess.run(kept.apply if tool == "patch" else f"git apply {patch}", shell=True, check=True)
+    assert script.read_bytes() == before.replace(b"data, 8", b"data, 8, num_workers=4")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fix", "train.py"]
+
+
 def test_a_changed_config_is_written_beside_and_shown(tmp_path: Path) -> None:
     config = tmp_path / "c.yaml"
     config.write_text("data:\n  workers: 1  # few\n")

@@ -91,6 +91,13 @@ class Budget:
                 f"{self.for_pairs(look_s, 2)}"
             )
 
+    def over_before(self, what: str) -> UsageError:
+        """The error for a budget that was over before anything was measured."""
+        return UsageError(
+            f"--budget {duration(self.total_s)} is too small: it was over before {what}; give several times what the "
+            "training takes to its first steps, such as --budget 3m"
+        )
+
     def for_pairs(self, before_s: float, pairs: int, longer_s: float = 0.0) -> str:
         """The smallest budget in which a trial has room for this many pairs, as a value of ``--budget``.
 

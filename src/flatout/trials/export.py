@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,8 @@ from flatout.trials.locations import SettingLocations
 from flatout.trials.result import FixResult
 from flatout.trials.settings import keep_command
 from flatout.trials.source_patch import left_out, named_values, patched
+
+_MARK = "\ufeff"  # of the order of bytes, at the beginning of some files
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,16 @@ def _source_diff(fixed: FixResult, settings: Mapping[str, Any], folder: Path) ->
     """
     path = Path(str(fixed.loader.get("site") or "").rpartition(":")[0])
     try:
-        source = path.read_text()
+        text = path.read_bytes().decode()  # with its own ends of lines
     except (OSError, UnicodeDecodeError):
         return "", "", ""
+    source = text.removeprefix(_MARK)
     changed = patched(source, settings)
     if changed is None:
         said = (*named_values(source, settings), left_out(source, settings))
         return "", "", " ".join(filter(None, said))
-    return *_patch(source, changed, path, folder), left_out(source, settings)
+    mark = text[: len(text) - len(source)]
+    return *_patch(text, f"{mark}{changed}", path, folder), left_out(source, settings)
 
 
 def _patch(before: str, after: str, path: Path, folder: Path) -> tuple[str, str]:
@@ -107,8 +112,14 @@ def _patch(before: str, after: str, path: Path, folder: Path) -> tuple[str, str]
         apply = f"patch {shlex.quote(old)} {shlex.quote(str(file))}"
     if " " in old:  # as git writes it
         old, new = f"{old}\t", f"{new}\t"
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), old, new, n=3)
+    lines = difflib.unified_diff(_lines(before), _lines(after), old, new, n=3)
     diff = "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
     folder.mkdir(parents=True, exist_ok=True)
-    file.write_text(diff)
+    file.write_bytes(diff.encode())
     return diff, apply
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends, as ``patch`` counts them: str.splitlines() ends some at other characters, too."""
+    found: list[str] = re.findall(r"[^\n]*\n|[^\n]+", text)
+    return found

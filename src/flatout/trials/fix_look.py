@@ -76,6 +76,8 @@ def look(
     looked = next((line for line in journal.read() if line["kind"] == "look"), None)
     log.say("the training as it is" if looked is None else "going on after the trials that were made")
     found, bounds = _made(runs, settings, options, log, diagnose)
+    if found.speed is None and runs.budget.left_s <= 1.0:
+        raise runs.budget.over_before("the first training steps")
     speed = speed_seen(runs.setup, found, "the training as it is")
     assert found.run is not None, "a run whose speed is known is recorded"
     diagnosis = diagnose(found.run)

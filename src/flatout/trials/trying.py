@@ -102,7 +102,7 @@ class Trying:
         self.entries = [_Entry(one, _with(setup, one)) for one in candidates]
         self.unchanged: list[TrialRun] = []
         self.contention: list[Contention | None] = []
-        self.ended = ""
+        self._looked, self.ended = False, ""
 
     def run(self) -> TryResult:
         """Measure and judge.
@@ -121,6 +121,8 @@ class Trying:
                 raise interrupted.before("the first run was complete") from None
             self.ended = f"Ended early by {interrupted}."
         except OutOfTime:
+            if not self._looked:
+                raise self.budget.over_before("the first look had ended") from None
             self.ended = f"The budget of {duration(self.options.budget_s)} is used up."
         judged = sorted((self._judged(entry) for entry in self.entries), key=lambda one: one.rank)
         speeds = [run.speed for run in self.unchanged if run.speed is not None]
@@ -151,6 +153,7 @@ class Trying:
             self.budget,
             self.log,
         )
+        self._looked = True
         if look.outcome == REFUSED and self.setup.changes.files:
             self.entries[0].pairs.failed = look  # the change that was taken out for this run makes no difference
             return

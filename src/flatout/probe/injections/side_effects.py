@@ -196,13 +196,13 @@ class Draws:
     """
 
     def __init__(self):
-        self._torch, self._others = torch.random.get_rng_state(), _other_generators()
+        self._torch, self._others = torch.random.get_rng_state(), other_generators()
         self.count = 0
 
     def finish(self):
         """Count them, after the call; returns why they could not be drawn without it, or None."""
         after = torch.random.get_rng_state()
-        if _other_generators() != self._others:
+        if other_generators() != self._others:
             return "it draws random numbers of Python or NumPy"
         if not torch.equal(after, self._torch):
             generator = torch.Generator()
@@ -225,7 +225,7 @@ def _draw(generator):
     torch.empty((), dtype=torch.int64).random_(generator=generator)
 
 
-def _other_generators():
+def other_generators():
     """The states of Python's generator and NumPy's, comparable."""
     numpy = sys.modules.get("numpy")
     found = numpy.random.get_state(legacy=False) if numpy is not None else None

@@ -29,8 +29,8 @@ def install(injected, watch):
     for name in vars(functional):
         if name.endswith("_loss") or name in _OTHER_LOSSES:
             setattr(functional, name, _alike(getattr(functional, name)))
-    setattr(torch.Tensor, "lerp_", _towards(torch.Tensor.lerp_))  # noqa: B010
-    setattr(torch, "_foreach_lerp_", _towards(torch._foreach_lerp_))  # noqa: B010
+    for owner, name in ((torch.Tensor, "lerp_"), (torch.Tensor, "lerp"), (torch, "lerp"), (torch, "_foreach_lerp_")):
+        setattr(owner, name, _towards(getattr(owner, name)))
 
 
 _OTHER_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div")
@@ -52,10 +52,10 @@ def _towards(original):
     """An average of a model, which may have been copied while that was float64, moves towards its new weights."""
 
     @functools.wraps(original)
-    def lerp_(mine, end, *args, **kwargs):
+    def lerp(mine, end, *args, **kwargs):
         return original(mine, _like(mine, end), *args, **kwargs)
 
-    return lerp_
+    return lerp
 
 
 def _like(mine, end):
