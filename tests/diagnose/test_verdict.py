@@ -148,6 +148,8 @@ def test_the_next_command_explains_a_fault_that_fix_cannot_remove_and_reports_a_
     assert allowed == "flatout fix --allow numerics -- python train.py --name 'two words'"
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert " --full -- " in next_command("r1", command, (), ledger=healthy().ledger)
+    none = replace(healthy().ledger, steps=replace(healthy().ledger.steps, count=0))
+    assert " --steps 12 -- " in next_command("r1", command, causes, ledger=none)
     assert " --steps 12 -- " in next_command("r1", command, ())  # it may train without end
 
 

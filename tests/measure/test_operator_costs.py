@@ -224,6 +224,14 @@ def test_what_cannot_be_known_is_unknown(name: str) -> None:
     assert not moves_no_data(name, calls_others=False)
 
 
+def test_a_product_with_a_sparse_matrix_is_unknown(tmp_path: Path) -> None:
+    sparse, full = torch.eye(64).to_sparse_coo(), torch.rand(64, 4)
+    _, found = traced(tmp_path, lambda: torch.sparse.mm(sparse, full))
+    assert flops(found) == 0
+    _, found = traced(tmp_path, lambda: torch.mm(full.T, full))
+    assert flops(found) == 2 * 4 * 64 * 4
+
+
 def test_compiled_code_is_no_dispatch() -> None:
     assert moves_no_data("ConvolutionBackward0", calls_others=True)
     assert moves_no_data("aten::linear", calls_others=True)

@@ -92,6 +92,8 @@ def next_command(
         return f"flatout profile --full -- {shell_line(command)}"
     if ledger is not None and 0 < ledger.steps.count < LEAST_STEPS:
         return f"flatout profile --seconds {_longer_s(ledger)} -- {shell_line(command)}"
+    if causes and ledger is not None and not ledger.steps.count:  # it is seen beside the steps, such as a validation
+        return f"flatout profile --steps {DIAGNOSED_STEPS} -- {shell_line(command)}"
     # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
     tried = {r.cause for r in remedies if (r.settings or r.mechanics) and r.semantic_class == "identical"}
     healthy = bool(causes) and causes[0].id == HEALTHY

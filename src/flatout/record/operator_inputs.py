@@ -135,8 +135,8 @@ def _tensors(shapes: Any, dtype: str | None) -> tuple[Tensor, ...] | None:
 
 
 def _tensor(shape: Any, strides: Any, dtype: str) -> Tensor | None:
-    if not _sizes(shape) or math.prod(shape) > _LARGEST:
-        return None
+    if not _sizes(shape) or math.prod(shape) > _LARGEST or (shape and strides == []):
+        return None  # sparse tensors have no strides: how much an operator does with one, its shape does not say
     strides = strides if _sizes(strides) and len(strides) == len(shape) else [1] * len(shape)
     stored = math.prod(size for size, stride in zip(shape, strides, strict=True) if stride)
     return Tensor(tuple(shape), dtype, stored)
