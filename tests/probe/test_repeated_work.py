@@ -255,6 +255,22 @@ def test_a_derivative_that_is_asked_for_again(looked_at: Callable[..., dict[str,
     assert {row[3] for row in found["lines"]} == {"gradient", ""}
 
 
+def test_a_backward_pass_is_needed_where_the_earlier_call_has_none(looked_at: Callable[..., dict[str, Any]]) -> None:
+    layer, graph = nn.Linear(8, 8), torch.rand(64, 64)
+    points = torch.rand(64, 8)
+
+    def step(grad: bool, both: bool) -> None:
+        with torch.set_grad_enabled(grad):
+            evaluated = graph @ layer(points)
+        loss = (graph @ layer(points)).sum()
+        (loss + evaluated.sum() if both else loss).backward()
+
+    for grad in (True, False):
+        found = looked_at(lambda grad=grad: step(grad, False))
+        assert {"addmm", "mm"} <= set(found["again"]) and found["behind_ns"] == 0
+    assert looked_at(lambda: step(True, True))["behind_ns"] > 0
+
+
 def test_checkpointing_computes_again_on_purpose(looked_at: Callable[..., dict[str, Any]]) -> None:
     layer, values = nn.Linear(8, 8), torch.rand(4, 8, requires_grad=True)
     found = looked_at(lambda: checkpoint(lambda x: layer(x).tanh(), values, use_reentrant=False).sum().backward())

@@ -28,6 +28,7 @@ _REASONS = {"torch/nn/utils/parametrize.py": "parametrization", "torch/autograd/
 # Where torch does not say, operators of backward passes belong to no operator.
 _node: Any = getattr(torch._C, "_current_autograd_node", None)
 _sequence: Any = getattr(torch.autograd, "_get_sequence_nr", None)
+_NO_NODE = -1
 
 
 class _Call(NamedTuple):
@@ -39,6 +40,7 @@ class _Call(NamedTuple):
         line: file, line and function of the user's that called it again, through what; None: on purpose.
         node: of the graph whose backward pass it is a part of; None: of none.
         made: the node that its own backward pass will have.
+        first: the node of the earlier call of this step with the same inputs; _NO_NODE: none; None: no such call.
     """
 
     name: str
@@ -48,6 +50,7 @@ class _Call(NamedTuple):
     line: Any
     node: Optional[int]
     made: Optional[int]
+    first: Optional[int] = None
 
 
 class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
@@ -64,6 +67,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = False  # otherwise it only runs what is called
         self._values: Any = ValueNumbers(compared=True)
         self._calls: Any = []
+        self._first: Any = {}  # what an operator computes -> the node of the call that computed it first in this step
         self._targets: Any = LossTargets()
         self._zeros: Any = ZeroOperands()
         self._device = torch.cuda.is_initialized()
@@ -92,7 +96,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = False
         cut = self.over  # it was too long to be seen as a whole
         leave()
-        calls, self._calls = self._calls, []
+        calls, self._calls, self._first = self._calls, [], {}
+        self._zeros.end()
         if whole:
             if self._device:
                 torch.cuda.synchronize()
@@ -150,6 +155,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             made = self._made - 1 if self._made > before else None
         if view:  # it computes nothing
             return
+        first = self._first.get(key)
+        if key is not None and first is None:
+            self._first[key] = _NO_NODE if made is None else made
         self._calls.append(
             _Call(
                 func._overloadpacket.__name__,
@@ -159,6 +167,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 _line() if again and not recomputed else None,
                 node._sequence_nr() if node is not None else None,
                 made,
+                first,
             )
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
@@ -201,6 +210,8 @@ def summary(calls):
     found: Any = {"operators": len(calls), "ns": 0, "again_ns": 0, "behind_ns": 0, "on_purpose_ns": 0}
     lines: Any = {}
     nodes: Any = set()  # of operators that ran again, and of their backward passes
+    # Where the earlier call has no backward pass, as that of an evaluation, the one of the later call is needed.
+    needless: Any = {None, *(call.node for call in calls)} - {_NO_NODE}
     for call, again in zip(calls, _avoidable(calls)):
         ns = _ns(call)
         found["ns"] += ns
@@ -214,7 +225,7 @@ def summary(calls):
             spent[1] += 1
         elif behind:
             found["behind_ns"] += ns
-        if call.made is not None and (behind or (again and call.line is not None)):
+        if call.made is not None and (behind or (again and call.line is not None and call.first in needless)):
             nodes.add(call.made)
     most = sorted(lines.items(), key=lambda item: -item[1][0])[:MOST_LINES]
     found["lines"] = [[*where, *spent] for where, spent in most]

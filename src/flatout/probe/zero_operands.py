@@ -51,10 +51,13 @@ class ZeroOperands:
         if nonzero <= _MOST_NONZERO * elements:
             found[1:] = [found[1] + 1, found[2] + elements, found[3] + nonzero]
 
-    def save(self):
-        """Write into the record what the step showed; the next one has other tensors at the same addresses."""
+    def end(self):
+        """End a step: the next one has other tensors at the same addresses."""
         self._counted.clear()
         self._left = _MOST_ELEMENTS
+
+    def save(self):
+        """Write into the record what the steps showed."""
         most = sorted(self._shapes.items(), key=lambda item: -item[1][2])[:_MOST_SHAPES]
         found = [[list(shape), *counts] for shape, counts in most if counts[1]]
         if found:
