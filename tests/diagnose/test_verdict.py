@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from flatout.diagnose.causes import BY_ID
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.sentences import called_from
 from flatout.diagnose.verdict import NO_STEP, ONE_STEP, next_command, verdict
@@ -202,3 +203,9 @@ def test_the_sentence_of_transforms_names_them_where_decoding_alone_is_larger_th
     groups = {"decode": 0.4, "transform": 0.3, "convert": 0.3}
     said = say(saturated(uses_gpu=True, cpu_groups=groups))
     assert said.endswith("spends 58% of its time transforming and converting samples."), said
+    cause = judge(Context.of(saturated(cpu_groups=groups)))[0][0]
+    assert cause.id == "cpu_transform"
+    unknown = Context.of(saturated(cpu_groups={}))  # no stack sample fell into a fetch
+    sentence = BY_ID["cpu_transform"].sentence
+    assert sentence is not None and "cannot fetch them in time" not in sentence(unknown, cause)
+    assert "computing samples" in sentence(unknown, cause)

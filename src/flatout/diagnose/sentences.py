@@ -73,8 +73,8 @@ def what_workers_do_for(groups: tuple[str, ...], doing: str) -> Callable[[Contex
         loader = context.loader
         parts, shares = split(loader), loader.functions.cpu_groups
         mine = sum(shares.get(name, 0.0) for name in groups)
-        largest = max(shares, key=lambda name: shares[name], default=None)
-        if largest in groups or parts.cpu is None or parts.cpu < (parts.blocked or 0.0) or mine < max(shares.values()):
+        largest = max(shares, key=lambda name: shares[name], default=groups[0])
+        if parts.cpu is None or parts.cpu < (parts.blocked or 0.0) or largest in groups or mine < shares[largest]:
             return what_workers_do(context, cause)
         share = parts.cpu * mine * (1.0 - (loader.workers.idle_share or 0.0))
         return f"{waiting(context.run)}: {_who(loader)} {percent(share)} of its time {doing}."
