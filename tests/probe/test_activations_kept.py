@@ -39,9 +39,9 @@ def called(kind, block, x):
         def outer(value):
             return block[1:](checkpoint(block[0], value, use_reentrant=False)).relu()
         return checkpoint(outer, x, use_reentrant=False)
-    if kind in ("counter", "generator", "Python's numbers"):
+    if kind in ("counter", "counter after a validation", "generator", "Python's numbers"):
         def drawn(value):
-            counts[0].calls += kind == "counter"
+            counts[0].calls += "counter" in kind and block.training
             if kind == "generator":
                 value = value * torch.rand((), generator=counts[0].generator)
             if kind == "Python's numbers":
@@ -72,6 +72,11 @@ def train(kind):
     blocks, head = nn.ModuleList([block(kind), block(kind)]), nn.Linear(8, 3)
     optimizer = torch.optim.SGD([*blocks.parameters(), *head.parameters()], 0.1)
     losses = []
+    if "after" in kind:
+        blocks.eval()
+        with torch.no_grad():
+            called(kind, blocks[0], torch.randn(16, 8))
+        blocks.train()
     for step in range(6):
         x, y = torch.randn(16, 8), torch.randint(3, (16,))
         if kind != "reentrant without gradients":
@@ -98,6 +103,7 @@ TWICE = "computed again, a part updates statistics, counters or random numbers o
 LEFT_ALONE = {
     "batch norm": TWICE,
     "counter": TWICE,
+    "counter after a validation": TWICE,
     "generator": TWICE,
     "Python's numbers": TWICE,
     "chosen": "the script chooses what is computed again (context_fn)",

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..recorder import report_fault
 from ..wrap import is_compiling
 from .side_effects import other_generators
 
@@ -85,7 +86,7 @@ class _Kept:
         """Call with checkpointing, and note of the first call of each function whether it changes something."""
         if function is None:
             return original(*args, **kwargs)
-        if not self._injected.get(SETTING) or is_compiling():
+        if not self._injected.get(SETTING) or is_compiling() or not torch.is_grad_enabled():
             return original(function, *args, **kwargs)
 
         def inside(*given, **named):
@@ -106,15 +107,23 @@ class _Kept:
             self._normalized = True
             return batch_norm(*given, **named)
 
-        before = _state(function)
+        before = self._seen(function)
         functional.batch_norm = noticed
         try:
             return original(inside, *args, **kwargs)
         finally:
             functional.batch_norm = batch_norm
-            self._known[key] = not self._normalized and _state(function) == before
+            self._known[key] = not self._normalized and before is not None and self._seen(function) == before
             if not self._known[key]:
                 self._injected.refuse(SETTING, _TWICE)
+
+    def _seen(self, function):
+        """What a call may change, as text; None: that cannot be said."""
+        try:
+            return repr(_state(function))
+        except Exception:
+            report_fault(SETTING)
+            return None
 
 
 def _is_transformed():
@@ -128,11 +137,14 @@ def _key(function):
     owner = _owner(function)
     if isinstance(owner, torch.nn.Module):
         return id(owner)
-    return (getattr(owner, "__code__", id(owner)), *(id(one) for one in _cells(owner) if _is_module(one)))
+    return (
+        getattr(owner, "__code__", (type(owner), id(owner))),
+        *(id(one) for one in _cells(owner) if _is_module(one)),
+    )
 
 
 def _state(function):
-    """What a call may change besides its result, comparable: buffers, plain attributes, random numbers."""
+    """What a call may change besides its result: buffers, plain attributes, random numbers."""
     owner = _owner(function)
     code, names = getattr(owner, "__code__", None), getattr(owner, "__globals__", {})
     reached = [owner, *_cells(owner), *(names.get(name) for name in code.co_names)] if code else [owner]
