@@ -96,6 +96,8 @@ def test_products_with_zeros_are_named() -> None:
     assert "44% of the time in kernels" in cause.evidence[0].text and "making" not in cause.evidence[0].text
     offered = remedies(context)["sparse_products"]
     assert offered.semantic_class == NUMERICS and 1.3 < offered.gain.predicted <= 1 / (1 - cause.share)
+    on_gpu = found(sparse_as_dense(run(operators=small_operators(0.001, zeros=zeros, on_device=True))))
+    assert (cause.confidence, on_gpu.confidence) == (0.8, 0.5)
     made = replace(zeros, product_s=0.001, making_s=0.003)
     cause = found(sparse_as_dense(run(operators=small_operators(0.001, zeros=made))))
     assert "11% of the time in kernels, making them 33%" in cause.evidence[0].text

@@ -77,6 +77,16 @@ def test_checkpointing_is_named_where_memory_has_room(
     assert repeated_work(context) is None
 
 
+@pytest.mark.parametrize(("used", "named"), [(20 << 30, True), (60 << 30, False)])
+def test_on_a_gpu_its_own_memory_counts(used: int, named: bool) -> None:
+    usage = {"gpu_memory_used_bytes": used, "gpu_memory_total_bytes": 80 << 30, "available_bytes": 0}
+    run = healthy(uses_gpu=True, usage=usage)
+    cause = activation_checkpointing(Context.of(replace(run, repeated_work=RepeatedWork(0.0, 0.0, (), on_purpose=0.3))))
+    assert (cause is not None) == named
+    if cause is not None and not isinstance(cause, NotMeasured):
+        assert cause.evidence[1].text.startswith("25% of the GPU's memory is in use: 60.0 GiB are free")
+
+
 @pytest.mark.parametrize(("on_purpose", "free"), [(0.3, 6 << 30), (0.02, 12 << 30)])
 def test_checkpointing_is_none_where_memory_is_scarce_or_it_takes_little(on_purpose: float, free: int) -> None:
     run = healthy(usage={"available_bytes": free})

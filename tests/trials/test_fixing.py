@@ -118,6 +118,10 @@ def test_a_budget_too_small_for_one_pair_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"--budget 6.0 s is too small for one pair of runs.*give at least 40s") as no:
         fixed(tmp_path, machine, Options(budget_s=6.0))
+    over = Machine([], {})
+    monkeypatch.setattr(over, "run", lambda *_, **__: setattr(over, "now_s", 3.0) or TrialRun("failed", "no step", 3.0))
+    with pytest.raises(UsageError, match=r"--budget 3.0 s is too small: it was over before the first training steps"):
+        fixed(tmp_path / "over", over, Options(budget_s=3.0))
     # What the look found was measured all the same.
     assert "`flatout report 20261122-1` shows what the look found" in str(no.value)
     assert (tmp_path / ".flatout" / "runs" / "20261122-1").is_dir()

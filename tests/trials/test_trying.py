@@ -20,7 +20,7 @@ from flatout.runner import Bounds
 from flatout.trials.candidates import Candidate
 from flatout.trials.decide import ruled_out
 from flatout.trials.isolation import NAMESPACE, Isolation
-from flatout.trials.outcome import FAILED, TrialRun
+from flatout.trials.outcome import FAILED, GUARDED, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.trial_run import LOG, TrialSetup
 from flatout.trials.try_result import TryResult
@@ -197,6 +197,9 @@ def test_a_budget_for_less_than_a_pair_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too small for one run of each") as refused:
         tried(tmp_path, Machine({}), "x", budget_s=15.0)
     assert "give at least" in str(refused.value)
+    over = Machine({"": TrialRun(GUARDED, "the budget is over", 10.0)})
+    with pytest.raises(UsageError, match=r"--budget 3.0 s is too small: it was over before the first look had ended"):
+        tried(tmp_path, over, "x", budget_s=3.0)
 
 
 def test_an_unchanged_command_that_fails_is_an_error(tmp_path: Path) -> None:
