@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flatout.measure.build import build_view
+from flatout.measure.measured_run import MeasuredRun
 from flatout.probe import events as kinds
 from flatout.record import load_run
 from tests.record.synthetic import ProcessBuilder, RunBuilder
@@ -15,7 +17,7 @@ from tests.record.synthetic import ProcessBuilder, RunBuilder
 def evaluate(main: ProcessBuilder, name: str, count: int = 1, seconds: float = 0.1) -> None:
     """Forward passes in evaluation mode, without gradients, and other code after each."""
     for _ in range(count):
-        main.spend(kinds.FORWARD, seconds, main.text(name), 0, 0)
+        main.spend(kinds.FORWARD, seconds, main.text(name), 0, kinds.EVALUATES)
         main.pause(0.01)
 
 
@@ -58,3 +60,45 @@ def test_passes_in_every_step_are_validation_where_they_precede_the_next_step(
     view = build_view(load_run(run.write()))
     assert view is not None
     assert view.ledger.share("validation") == pytest.approx(share, abs=0.02)
+
+
+def stepped(
+    folder: Path, gradients: bool, mode: int = kinds.HAS_TRAINED, trained: bool = False, saved: bool = False
+) -> MeasuredRun:
+    """40 full-batch steps that zero_grad() splits, each followed by an evaluation of 0.3 s and its loss of 0.1 s."""
+    run = RunBuilder(folder)
+    main = run.process()
+    for _ in range(40):
+        main.spend(kinds.FORWARD, 0.3, main.text("Net"), 1, kinds.TRAINS)
+        main.spend(kinds.FORWARD, 0.1, main.text("MSELoss"), 1, kinds.TRAINS)
+        main.spend(kinds.ZERO_GRAD, 0.01)
+        main.spend(kinds.BACKWARD, 0.4)
+        main.spend(kinds.OPTIMIZER, 0.19)
+        main.spend(kinds.FORWARD, 0.3, main.text("Net"), int(gradients), mode)
+        main.spend(kinds.FORWARD, 0.1, main.text("MSELoss"), int(gradients), kinds.TRAINS)
+        if saved:
+            main.spend(kinds.CHECKPOINT, 0.1)
+        if trained:
+            main.spend(kinds.BACKWARD, 0.4)
+            main.spend(kinds.OPTIMIZER, 0.2)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    return view
+
+
+@pytest.mark.parametrize(("gradients", "saved"), [(True, False), (False, False), (True, True)])
+def test_the_trained_model_itself_is_validated_in_each_step(tmp_path: Path, gradients: bool, saved: bool) -> None:
+    view = stepped(tmp_path, gradients, saved=saved)
+    assert view.ledger.share("validation") == pytest.approx(0.4 / (1.4 + 0.1 * saved), abs=0.02)
+    assert view.validations_with_gradients == float(gradients)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"mode": kinds.EVALUATES}, {"trained": True}],
+    ids=["another object of its class", "its pass is trained"],
+)
+def test_passes_in_evaluation_mode_that_take_part_in_a_step_are_no_validation(
+    tmp_path: Path, others: dict[str, Any]
+) -> None:
+    assert stepped(tmp_path, gradients=True, **others).ledger.share("validation") == 0

@@ -111,7 +111,7 @@ def test_training_and_validation_loaders_are_two_loaders(probed: Recorded) -> No
 def test_forward_passes_tell_training_from_evaluation(probed: Recorded) -> None:
     passes = spans(probed, "validation", events.FORWARD)
     assert passes["a"].tolist() == [1] * 6 + [0] * 3
-    assert passes["b"].tolist() == [1] * 6 + [0] * 3
+    assert passes["b"].tolist() == [events.TRAINS] * 6 + [events.HAS_TRAINED] * 3
     assert set(texts(probed.main, passes, events.FORWARD)) == {"Net"}
 
 

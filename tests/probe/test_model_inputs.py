@@ -6,7 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from flatout.probe.hooks.modules import _samples  # noqa: E402
+from flatout.probe import events  # noqa: E402
+from flatout.probe.hooks.modules import _mode, _samples  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,11 @@ def test_a_vector_of_features_is_one_sample_and_one_of_indices_a_batch(
     net = torch.nn.Linear(4, 2)
     assert _samples(net, given) == samples
     assert _samples(net.eval(), given) is None
+
+
+def test_a_model_that_evaluates_after_it_was_trained_is_not_another_one_of_its_class() -> None:
+    student, teacher = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)
+    assert _mode(student, True) == events.TRAINS
+    assert [_mode(model.eval(), False) for model in (student, teacher)] == [events.HAS_TRAINED, events.EVALUATES]
+    assert _mode(teacher.train(), False) == events.TRAINS
+    assert _mode(teacher.eval(), True) == events.EVALUATES  # without gradients it was not trained

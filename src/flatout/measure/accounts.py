@@ -10,6 +10,7 @@ import numpy as np
 from flatout.measure import gaps as gap_rules
 from flatout.measure.account_ids import ACCOUNT_OF_KIND, CODE, UNACCOUNTED
 from flatout.measure.device_time import charge_device, device_busy
+from flatout.measure.forward_calls import loss_calls
 from flatout.measure.gaps import Gaps
 from flatout.measure.own_input import divide_input
 from flatout.measure.samples import RUNNING, Samples, stack_samples
@@ -117,7 +118,7 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
             notes.append(
                 "no DataLoader fed the steps: waiting for batches is what stack samples show of making or awaiting them"
             )
-    in_loss = np.append(_losses(training, spans), False)[pieces.owner]  # GAP is -1
+    in_loss = np.append(loss_calls(spans, training.process.names), False)[pieces.owner]  # GAP is -1
     account = np.where(in_loss & ~device & (account == CODE["forward"]), CODE["loss"], account)
     return Charged(pieces, account, spans, samples, sample_piece, device, gaps, tuple(notes))
 
@@ -139,17 +140,6 @@ def _spans(training: Training, teams: tuple[WorkerGroup, ...]) -> tuple[Events, 
     foreign = np.isin(spans["kind"], LOADER_KINDS) & np.isin(spans["arg"], training.other_loaders)
     account[foreign] = CODE["validation"]
     return spans, account
-
-
-def _losses(training: Training, spans: Events) -> Flags:
-    """Calls of modules whose class is named a loss, such as nn.CrossEntropyLoss, where others are called too."""
-    forward = (spans["kind"] == kinds.FORWARD) & (spans["a"] == 1)  # with gradients
-    modules = np.unique(spans["arg"][forward]).tolist()
-    losses = [id for id in modules if training.process.names.text(id).endswith("Loss")]
-    found: Flags = forward & np.isin(spans["arg"], losses)
-    # Some losses hold the network, as those of sentence-transformers do.
-    beside = 2 * np.count_nonzero(forward & ~found) >= np.count_nonzero(spans["kind"] == kinds.BACKWARD)
-    return found & beside
 
 
 def _until_ready(training: Training, teams: tuple[WorkerGroup, ...]) -> Pieces:

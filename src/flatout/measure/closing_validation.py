@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flatout.measure.forward_calls import evaluation_calls
 from flatout.probe import events as kinds
 from flatout.record import Events, ends, of_kinds
 
@@ -54,8 +55,8 @@ def _end_of_pass(events: Events, loader: int, begin_ns: int, last_ns: int) -> in
     end = int(ends(after).max())
     work = of_kinds(events, kinds.FORWARD)
     work = work[work["start"] >= end][:1]
-    without_gradient = len(work) and work["a"][0] == 0 and work["b"][0] == 0
-    return int(ends(work).max()) if without_gradient and after["kind"][-1] != kinds.ITER_END else end
+    evaluates = bool(np.any(evaluation_calls(work)))
+    return int(ends(work).max()) if evaluates and after["kind"][-1] != kinds.ITER_END else end
 
 
 def _between(seen: Events, begin_ns: int, last_ns: int) -> bool:

@@ -133,6 +133,7 @@ class MeasuredRun:
     device_timed: bool = False  # the ledger charges the time of the GPU's work
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
+    validations_with_gradients: float = 0.0  # share of their forward passes
     validation_unfinished: bool = False  # the recording was stopped in the last one
     validation_workers: ValidationWorkers | None = None  # that each pass starts anew
     checkpoints: int | None = None  # writes that began inside the window

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from flatout.measure.forward_calls import evaluation_calls
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
@@ -28,8 +29,7 @@ def with_unfinished_validation(run: Run, training: Training) -> Training:
     least = MATERIAL_SHARE * (limit - training.window_begin_ns)
     events = training.events[(training.events["start"] >= training.window_end_ns) & (training.events["start"] < limit)]
     of_loader = (events["kind"] == kinds.BATCH_WAIT) & np.isin(events["arg"], training.other_loaders)
-    without_gradients = (events["kind"] == kinds.FORWARD) & (events["a"] == 0) & (events["b"] == 0)
-    begins = events["start"][of_loader | without_gradients]
+    begins = events["start"][of_loader | evaluation_calls(events)]
     trains = np.isin(events["kind"], (kinds.BACKWARD, kinds.OPTIMIZER))
     if not len(begins) or np.any(trains) or limit - int(begins[0]) < least:
         return training

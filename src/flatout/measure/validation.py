@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flatout.measure.timeline import Flags, Ints, Pieces, union
+from flatout.measure.forward_calls import evaluation_calls, training_calls
+from flatout.measure.timeline import Flags, Ints, Pieces, intervals, union
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Events, ends
@@ -22,6 +23,13 @@ def validation_regions(training: Training) -> Pieces:
     return union(np.concatenate([begin for begin, _ in found]), np.concatenate([finish for _, finish in found]))
 
 
+def share_with_gradients(training: Training, regions: Pieces) -> float:
+    """Share of the evaluation calls inside these intervals that keep what a backward pass would need."""
+    passes = training.events[evaluation_calls(training.events)]
+    inside = intervals(regions.start, regions.end).at(passes["start"]) >= 0
+    return float(np.mean(passes["a"][inside] == 1)) if np.any(inside) else 0.0
+
+
 def _unfinished(training: Training) -> tuple[Ints, Ints]:
     """The one in which the recording was stopped."""
     begin = training.unfinished_validation_ns
@@ -34,7 +42,7 @@ def _training_events(training: Training) -> Flags:
     events, kind = training.events, training.events["kind"]
     of_loader = np.isin(kind, (kinds.ITER_START, kinds.BATCH_WAIT)) & np.isin(events["arg"], training.loaders)
     trains = np.isin(kind, (kinds.BACKWARD, kinds.OPTIMIZER, kinds.ZERO_GRAD))
-    forward = (kind == kinds.FORWARD) & (events["a"] == 1) & (events["b"] == 1)
+    forward = training_calls(events, training.process.names)
     # A checkpoint is no training, but it is no validation either.
     mode = (kind == kinds.MODE) & (events["arg"] == TRAIN)
     return np.asarray(of_loader | trains | forward | mode | (kind == kinds.CHECKPOINT))
@@ -63,20 +71,21 @@ def _by_loader(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
 
 
 def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
-    """From a forward pass in evaluation mode, without gradients, to the next event of training.
+    """From a forward pass in evaluation mode to the next event of training.
 
     A model that makes such passes in many of the steps, as a teacher does, takes part in them; but not in those that
-    follow an update and precede the next step, where a training of few long steps validates after each.
+    follow an update and precede the next step, where a training of few long steps validates after each. The same holds
+    for passes with gradients of the trained model itself, which a backward pass may follow.
     """
     events = training.events
     back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
-    passes = events[(events["kind"] == kinds.FORWARD) & (events["a"] == 0) & (events["b"] == 0)]
+    passes = events[evaluation_calls(events)]
     step = np.searchsorted(back, passes["start"])
+    takes_part = passes["a"] == 1
     for name in np.unique(passes["arg"]):
         mine = passes["arg"] == name
-        if len(np.unique(step[mine])) > OFTEN * len(back):
-            kept = ~mine | _between_steps(training, passes["start"])
-            passes, step = passes[kept], step[kept]
+        takes_part |= mine & (len(np.unique(step[mine])) > OFTEN * len(back))
+    passes = passes[~takes_part | _between_steps(training, passes)]
     turn = np.searchsorted(resumes, passes["start"], "right")
     within = turn < len(resumes)  # what follows the last event of training is no part of it
     begin, turn = passes["start"][within].astype(np.int64), turn[within]
@@ -84,16 +93,24 @@ def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     return begin[first], resumes[turn[first]]
 
 
-def _between_steps(training: Training, times: Ints) -> Flags:
-    """True for times between an update of the weights and the first sign of the next step: a batch, or zero_grad()."""
+def _between_steps(training: Training, passes: Events) -> Flags:
+    """True for passes between an update of the weights and the first sign of the next step.
+
+    That is a batch or zero_grad(); for a module that was trained by calls of its own, such a call too.
+    """
     marks = training.events[_training_events(training)]
+    marks = marks[marks["kind"] != kinds.CHECKPOINT]
     marks = marks[np.argsort(marks["start"], kind="stable")]
-    following = np.searchsorted(marks["start"], times, "right")
+    if not len(marks):
+        return np.zeros(len(passes), bool)
+    following = np.searchsorted(marks["start"], passes["start"], "right")
     inside = (following > 0) & (following < len(marks))
-    after = marks["kind"][np.minimum(following, max(len(marks) - 1, 0))] if len(marks) else np.zeros(len(times))
-    before = marks["kind"][np.maximum(following - 1, 0)] if len(marks) else np.zeros(len(times))
-    begins = np.isin(after, (kinds.ZERO_GRAD, kinds.BATCH_WAIT, kinds.ITER_START))
-    return np.asarray(inside & (before == kinds.OPTIMIZER) & begins)
+    before, after = marks[np.maximum(following - 1, 0)], marks[np.minimum(following, len(marks) - 1)]
+    batch = np.isin(after["kind"], (kinds.BATCH_WAIT, kinds.ITER_START))
+    same = (passes["b"] == kinds.HAS_TRAINED) & (after["kind"] == kinds.FORWARD) & (after["arg"] == passes["arg"])
+    updated = (before["kind"] == kinds.OPTIMIZER) & (batch | same | (after["kind"] == kinds.ZERO_GRAD))
+    cleared = (before["kind"] == kinds.ZERO_GRAD) & batch & (passes["b"] == kinds.HAS_TRAINED)
+    return np.asarray(inside & (updated | cleared))
 
 
 def _by_mode(events: Events) -> tuple[Ints, Ints]:

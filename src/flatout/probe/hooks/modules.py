@@ -5,6 +5,7 @@ user's is touched.
 """
 
 from typing import Any
+from weakref import ref
 
 from torch import Tensor, is_grad_enabled
 from torch._C import DisableTorchFunction
@@ -18,6 +19,7 @@ from . import device, settings
 
 MAX_KINDS = 8
 
+_trained: Any = {}  # id -> weak reference of a module that was called in training mode with gradients
 _kinds: Any = {}  # class -> None, in order of discovery: a loop over loose layers must not fill the record
 
 
@@ -91,6 +93,17 @@ def _requires_grad(tensor):
         return tensor.requires_grad
 
 
+def _mode(module, gradients):
+    """What FORWARD's b says: a model that is evaluated by its own training is no teacher, which only ever evaluates."""
+    known = _trained.get(id(module))
+    same = known is not None and known() is module
+    if not module.training:
+        return events.HAS_TRAINED if same else events.EVALUATES
+    if gradients and not same and (known is not None or len(_trained) < MAX_KINDS):
+        _trained[id(module)] = ref(module)
+    return events.TRAINS
+
+
 def _left(call, result):
     end = now()
     hold(False)
@@ -107,7 +120,8 @@ def _left(call, result):
             _kinds[kind] = None
             settings.model_seen(module)
         name = REC.names.text(kind.__name__)
-        REC.emit(events.FORWARD, start, end, name, int(is_grad_enabled()), int(module.training))
+        gradients = is_grad_enabled()
+        REC.emit(events.FORWARD, start, end, name, int(gradients), _mode(module, gradients))
         if samples is not None:
             REC.emit(events.INPUT, start, start, name, samples)
     except Exception:
