@@ -15,7 +15,7 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, ONE_WORKER, script
 
-pytestmark = [pytest.mark.serial, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs/schema/try.schema.json").read_text("utf-8"))
@@ -41,6 +41,7 @@ def patch(name: str, before: str, after: str) -> bytes:
     return "".join(lines).encode()
 
 
+@pytest.mark.serial
 def test_the_correction_of_the_demo_is_proved(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "examples/photographs.py", "--data", tmp_path / "data"], check=True)
     before, after = ((ROOT / "examples" / name).read_text() for name in ("train.py", "train_fixed.py"))
