@@ -270,6 +270,25 @@ def test_runs_are_lengthened_until_they_hold_the_steps_that_a_comparison_needs(t
     assert [trial.outcome for trial in found.tried] == ["kept"] and found.proof is not None
 
 
+class SeldomCalls(Machine):
+    """A function that is called every few seconds: calls are left out of a run that measures 15 s or more."""
+
+    def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+        found = super().run(setup, settings, deadline_s)
+        assert setup.bounds.seconds is not None
+        self.now_s += setup.bounds.seconds
+        if "call_every" in settings and setup.bounds.seconds < 15.0:
+            return TrialRun(REFUSED, "no call was left out", 5.0, run=found.run, acts_later=True)
+        return replace(found, wall_s=5.0 + setup.bounds.seconds)
+
+
+@pytest.mark.parametrize(("budget_s", "outcome"), [(400.0, "kept"), (40.0, "refused")])
+def test_runs_are_doubled_until_calls_are_left_out(tmp_path: Path, budget_s: float, outcome: str) -> None:
+    machine = SeldomCalls([remedy("validate_less", 2.0, call_every="a.py:evaluate:5")], {"call_every": 1.8})
+    found = fixed(tmp_path, machine, Options(budget_s=budget_s, seconds=4.0))
+    assert [trial.outcome for trial in found.tried] == [outcome]
+
+
 def test_runs_that_turn_out_too_short_are_lengthened(tmp_path: Path) -> None:
     machine = SlowSteps([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8})
     slow = machine.run

@@ -85,3 +85,17 @@ def test_a_run_with_all_settings_in_effect_counts() -> None:
     found = classify(execution)
     assert (found.outcome, found.detail, found.losses, found.changed) == (OK, "", (1.0, 0.5), {"tf32": True})
     assert found.speed is not None and found.speed.rate == 100.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "later"),
+    [
+        ({"injected": {"call_every": "a.py:log:5"}}, True),
+        ({"injected": {"call_every": "a.py:log:5", "tf32": True}}, False),
+        ({"injected": {"call_every": "a.py:log:5"}, "refused": {"call_every": "it draws random numbers"}}, False),
+    ],
+)
+def test_a_longer_run_would_have_left_calls_out(facts: dict[str, Any], later: bool) -> None:
+    execution = Execution(**{"stop": "steps", "wall_s": 3.0, "speed": speed(100.0), "losses": (1.0,), **facts})
+    found = classify(execution)
+    assert (found.outcome, found.acts_later) == (REFUSED, later)

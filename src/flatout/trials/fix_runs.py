@@ -101,14 +101,19 @@ class FixRuns:
         steps = max(int(window_s / step_s), 10) if step_s > 0 else STEPS
         self.setup = replace(self.setup, bounds=replace(bounds, seconds=window_s), steps=steps)
 
-    def lengthen(self) -> bool:
-        """Double the measured time of the runs if the budget has room for a pair of such runs."""
+    def lengthen(self, acts_later: bool = False) -> bool:
+        """Double the measured time of the runs if the budget has room for a pair of such runs.
+
+        Args:
+            acts_later: a setting takes effect later than a run ended; else it held too few steps.
+        """
         bounds = self.setup.bounds
         if bounds.seconds is None or self.budget.left_s < 2 * (self.budget.run_s + bounds.seconds):
             return False
         self.budget.run_s += bounds.seconds
         self.setup = replace(self.setup, bounds=replace(bounds, seconds=2 * bounds.seconds), steps=2 * self.setup.steps)
-        self._log.say(f"too few steps to compare: each run measures {duration(2 * bounds.seconds)} from now on")
+        why = "calls are left out from the third on" if acts_later else "too few steps to compare"
+        self._log.say(f"{why}: each run measures {duration(2 * bounds.seconds)} from now on")
         return True
 
     def room_for_pair(self, runs: int, kept: bool) -> bool:

@@ -241,7 +241,7 @@ class Fixing:
         """Pairs of runs at the largest value that fits into memory, that value (None: none fits), and what did not."""
         kept, any_kept = self.progress.settings, bool(self._kept())
         settings: Mapping[str, Any] | None = remedy.settings
-        history, lengthened = "", False
+        history, lengthened = "", 0
         while True:
             assert settings is not None, "the loop ends when there is no smaller value"
             self.log.say(f"trial: {titled(remedy, settings)} (predicted {interval(remedy.gain)})")
@@ -252,8 +252,8 @@ class Fixing:
                 room=lambda runs: self.runs.room_for_pair(runs, any_kept),
                 decided=decided,
             )
-            if found.failed and found.failed.outcome == TOO_SHORT and not lengthened and self.runs.lengthen():
-                lengthened = True
+            if found.failed and lengthened < _longer(found.failed) and self.runs.lengthen(found.failed.acts_later):
+                lengthened += 1
                 continue
             if found.failed is None or found.failed.outcome not in (OUT_OF_MEMORY, GUARDED) or found.failed_without:
                 return found, settings, history
@@ -287,6 +287,13 @@ class Fixing:
 
     def _kept(self) -> list[Trial]:
         return [trial for trial in self.progress.tried if trial.outcome == KEPT]
+
+
+def _longer(failed: TrialRun) -> int:
+    """How often runs may be doubled for what ended a trial."""
+    if failed.acts_later:
+        return 3
+    return 1 if failed.outcome == TOO_SHORT else 0
 
 
 def _proved(ratio: Ratio) -> bool:

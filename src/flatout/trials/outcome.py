@@ -21,6 +21,7 @@ _NONE_LEFT_OUT = (
     "no call was left out in this run, since a function runs in the first two steps that call it: measure longer, "
     "with --seconds"
 )
+_ACTS_LATER = f"call_every: {_NONE_LEFT_OUT}"
 _KILLED = 137  # 128 + SIGKILL: in a trial only the kernel's OOM killer sends that
 
 
@@ -79,6 +80,7 @@ class TrialRun:
         losses: of each backward pass.
         run: the record; None when nothing was recorded.
         changed: settings that took effect.
+        acts_later: it was refused for a setting that would have taken effect in a longer run.
     """
 
     outcome: str
@@ -88,13 +90,15 @@ class TrialRun:
     losses: tuple[float, ...] = ()
     run: Run | None = None
     changed: Mapping[str, Any] = field(default_factory=dict)
+    acts_later: bool = False
 
 
 def classify(execution: Execution) -> TrialRun:
     """Judge a run: it counts if it trained, with all its settings in effect, for long enough to measure its speed."""
     outcome, detail = _outcome(execution)
     if outcome != OK:
-        return TrialRun(outcome, detail, execution.wall_s, run=execution.run)
+        later = outcome == REFUSED and detail == _ACTS_LATER
+        return TrialRun(outcome, detail, execution.wall_s, run=execution.run, acts_later=later)
     return TrialRun(OK, "", execution.wall_s, execution.speed, execution.losses, execution.run, dict(execution.applied))
 
 
