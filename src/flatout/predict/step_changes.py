@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from flatout.measure.gradients import UnusedGradients
@@ -26,6 +27,15 @@ def less_computing(context: Context, saved_s: float) -> Change:
     now = context.model.now
     cores = max(now.main_cpu_s / now.step_s, 1.0) if now.step_s > 0 else 1.0
     return Change(step_removed_s=saved_s, step_cpu_removed_s=cores * saved_s)
+
+
+def less_in_forward(context: Context, saved_s: float) -> Change:
+    """The same in operators of the forward pass and its gradients: the forward passes of validation call them, too."""
+    run, batches = context.run, context.model.batches
+    computed_s = run.seconds("forward", "loss", "backward") / batches
+    part = min(saved_s / computed_s, 1.0) if computed_s > 0 else 0.0
+    between_s = part * min(run.validation_calls.seconds, run.seconds("validation")) / batches
+    return replace(less_computing(context, saved_s), between_steps_removed_s=between_s)
 
 
 def without_repeated_work(context: Context, part: float) -> Change:
@@ -55,7 +65,8 @@ def rethreaded(context: Context, part: float) -> Change:
 def fewer_positions(context: Context, share: float) -> Change:
     """The change that takes this share of a batch's positions away.
 
-    As measured with trimmed batches, in proportion to the positions. Else the kernels of forward pass, loss and
+    As measured with trimmed batches: in proportion to the positions, or where these saved more than their part, by a
+    power of what stays. Else the kernels of forward pass, loss and
     backward pass are assumed to take time in proportion to them; attention takes more than that. What passes around the
     kernels, and the optimizer, stays.
     """
@@ -64,11 +75,23 @@ def fewer_positions(context: Context, share: float) -> Change:
         return Change()
     measured = run.last_steps.trimmed
     if measured is not None and run.padding.trimmed > 0:
-        return removed(context, min(measured.saved * share / run.padding.trimmed, _MOST_SAVED))
+        return removed(context, min(_saved_by(share, run.padding.trimmed, measured.saved), _MOST_SAVED))
     computed_s = run.seconds("forward", "loss", "backward") / context.model.batches
     if not isinstance(run.operators, str) and run.operators.computed_s > 0:
         computed_s *= max(1.0 - run.operators.overhead_s / run.operators.computed_s, 0.0)
     return less_computing(context, share * run.padding.part * computed_s)
+
+
+def _saved_by(share: float, tried: float, saved: float) -> float:
+    """What a share of the positions saves, of 1, where a tried one was measured.
+
+    In proportion, some of the time does not depend on positions; a larger saving than the share itself means costs
+    that grow faster than the positions do, which a straight line would extrapolate below zero.
+    """
+    if saved <= tried or share >= 1.0 or tried >= 1.0:
+        return saved * share / tried
+    power = math.log1p(-min(saved, _MOST_SAVED)) / math.log1p(-tried)
+    return float(1.0 - (1.0 - share) ** power)
 
 
 def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
