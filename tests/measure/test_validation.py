@@ -90,7 +90,8 @@ def stepped(
 def test_the_trained_model_itself_is_validated_in_each_step(tmp_path: Path, gradients: bool, saved: bool) -> None:
     view = stepped(tmp_path, gradients, saved=saved)
     assert view.ledger.share("validation") == pytest.approx(0.4 / (1.4 + 0.1 * saved), abs=0.02)
-    assert view.validations_with_gradients == float(gradients)
+    assert view.validation_calls.with_gradients == float(gradients)
+    assert view.validation_calls.seconds == pytest.approx(39 * 0.3)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
 from flatout.measure.unfinished_validation import with_unfinished_validation
 from flatout.measure.usage import summarize
-from flatout.measure.validation import share_with_gradients, validation_regions
+from flatout.measure.validation import validation_calls, validation_regions
 from flatout.measure.validation_workers import validation_workers
 from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, Run
@@ -98,7 +98,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         device_timed=spans,
         machine=run.machine,
         validations=_begun(training, regions.start),
-        validations_with_gradients=share_with_gradients(training, regions),
+        validation_calls=validation_calls(training, regions),
         validation_unfinished=training.unfinished_validation_ns is not None,
         validation_workers=validation_workers(training),
         checkpoints=_begun(training, outermost(training.kind(kinds.CHECKPOINT))["start"]),

@@ -24,6 +24,7 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.thresholds import THIN_BATCHES
+from flatout.measure.validation import ValidationCalls
 from flatout.measure.validation_workers import ValidationWorkers
 from flatout.results import Account, Ledger, Line
 
@@ -133,7 +134,7 @@ class MeasuredRun:
     device_timed: bool = False  # the ledger charges the time of the GPU's work
     machine: Mapping[str, object] = field(default_factory=dict)
     validations: int | None = None  # passes that began inside the window
-    validations_with_gradients: float = 0.0  # share of their forward passes
+    validation_calls: ValidationCalls = field(default_factory=ValidationCalls)
     validation_unfinished: bool = False  # the recording was stopped in the last one
     validation_workers: ValidationWorkers | None = None  # that each pass starts anew
     checkpoints: int | None = None  # writes that began inside the window

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from flatout.measure.forward_calls import evaluation_calls, training_calls
@@ -23,11 +25,26 @@ def validation_regions(training: Training) -> Pieces:
     return union(np.concatenate([begin for begin, _ in found]), np.concatenate([finish for _, finish in found]))
 
 
-def share_with_gradients(training: Training, regions: Pieces) -> float:
-    """Share of the evaluation calls inside these intervals that keep what a backward pass would need."""
+@dataclass(frozen=True)
+class ValidationCalls:
+    """The model's forward passes inside validation.
+
+    Attributes:
+        seconds: they take, of the training thread.
+        with_gradients: share of them that keeps what a backward pass would need; 0..1.
+    """
+
+    seconds: float = 0.0
+    with_gradients: float = 0.0
+
+
+def validation_calls(training: Training, regions: Pieces) -> ValidationCalls:
+    """The forward passes inside these intervals."""
     passes = training.events[evaluation_calls(training.events)]
-    inside = intervals(regions.start, regions.end).at(passes["start"]) >= 0
-    return float(np.mean(passes["a"][inside] == 1)) if np.any(inside) else 0.0
+    passes = passes[intervals(regions.start, regions.end).at(passes["start"]) >= 0]
+    if not len(passes):
+        return ValidationCalls()
+    return ValidationCalls(float(passes["duration"].sum()) / 1e9, float(np.mean(passes["a"] == 1)))
 
 
 def _unfinished(training: Training) -> tuple[Ints, Ints]:

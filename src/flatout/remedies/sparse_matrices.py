@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flatout.predict.context import Context
-from flatout.predict.step_changes import less_computing
+from flatout.predict.step_changes import less_in_forward
 from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 
@@ -20,9 +20,9 @@ def sparse_products(context: Context, cause: Cause) -> Proposal | None:
     )
     return Proposal(
         title="multiply a sparse matrix, or look rows up, in place of a dense matrix of zeros",
-        change=less_computing(context, saved_s),
-        least=less_computing(context, least_s),
-        most=less_computing(context, most_s),
+        change=less_in_forward(context, saved_s),
+        least=less_in_forward(context, least_s),
+        most=less_in_forward(context, most_s),
         how="adjacency = adjacency.to_sparse_csr() once, torch.sparse.mm(adjacency, x); weight[index] in place of "
         "one_hot(index).float() @ weight; nn.EmbeddingBag in place of a Linear layer on bags of words",
         basis="measured time of the products in the traced steps, and the values that are not zero; each is assumed "

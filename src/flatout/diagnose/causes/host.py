@@ -248,10 +248,11 @@ def validating(context: Context) -> Found | Lacks | None:
     if isinstance(found, Found) and run.validation_unfinished:
         stopped = Evidence("the recording was stopped in the last one, which takes longer than that")
         found = replace(found, evidence=(found.evidence[0], stopped, *found.evidence[1:]))
-    if isinstance(found, Found) and run.validations_with_gradients > DOMINANT_SHARE:
-        part = percent(run.validations_with_gradients) if run.validations_with_gradients < 1 else "each"
+    with_gradients = run.validation_calls.with_gradients
+    if isinstance(found, Found) and with_gradients > DOMINANT_SHARE:
+        part = percent(with_gradients) if with_gradients < 1 else "each"
         text = f"{part} of its forward passes keeps what only a backward pass needs"
-        values: dict[str, float | int | str] = {"with_gradients": run.validations_with_gradients}
+        values: dict[str, float | int | str] = {"with_gradients": with_gradients}
         kept = Evidence(f"{text}: no torch.no_grad() or torch.inference_mode() around them", values)
         found = replace(found, evidence=(*found.evidence, kept))
     workers = run.validation_workers

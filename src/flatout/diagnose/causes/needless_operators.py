@@ -7,7 +7,7 @@ from flatout.diagnose.evidence import hottest
 from flatout.measure.operators import Operators
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import shorter_step
+from flatout.predict.step_changes import less_in_forward, shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import percent
 
@@ -115,7 +115,7 @@ def sparse_as_dense(context: Context) -> Found | Lacks | None:
     zeros = operators.zeros
     if zeros is None:
         return None
-    share = context.model.recovered(shorter_step(operators.in_kernels_s(zeros.saved_s)))
+    share = context.model.recovered(less_in_forward(context, operators.in_kernels_s(zeros.saved_s)))
     if share < NOISE_SHARE:
         return None
     shape, nonzero = "x".join(f"{size:,}" for size in zeros.shape), f"{100 * zeros.nonzero:.2g}%"
