@@ -37,7 +37,7 @@ def train(kind):
     for step in range(16):
         if kind == "second phase" and step == 8:
             optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
-        if kind == "group added" and step == 8:
+        if kind in ("group added", "set to zero", "summed up") and step == 8:
             optimizer.add_param_group({"params": list(backbone.parameters()), "lr": 0.1})
         x, y = torch.randn(16, 8), torch.randint(3, (16,))
         if kind == "leaf" and step >= 8:
@@ -46,8 +46,17 @@ def train(kind):
         loss = nn.functional.cross_entropy(head(hidden), y)
         if kind == "twice":
             loss = loss + 0.1 * nn.functional.cross_entropy(head(backbone(2 * x)), y)
-        model.zero_grad()
+        if kind == "summed up":
+            head.zero_grad()
+        else:
+            model.zero_grad(set_to_none=kind != "set to zero")
         loss.backward(retain_graph=kind == "retained")
+        if kind == "norms":
+            norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+        if kind == "one of them":
+            norm = backbone[0].weight.grad.abs().max().item()
+        if kind == "listed":
+            norm = torch._foreach_norm([p.grad for p in model.parameters()])
         if kind == "clipped":
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
@@ -60,8 +69,9 @@ def train(kind):
 print(json.dumps({kind: train(kind) for kind in KINDS}))
 """
 LEFT_OUT = ["simple", "retained", "twice"]
-NEEDED_LATER = ["second phase", "group added", "leaf"]
-SEVERAL = ["retained", "twice", "second phase", "group added"]
+NEEDED_LATER = ["second phase", "group added", "leaf", "set to zero"]
+READ = ["norms", "one of them", "listed", "summed up"]
+SEVERAL = ["retained", "twice", "second phase", "group added", "set to zero"]
 
 
 CLIPPED, ALL_USED = "clipped", "all used"
@@ -71,7 +81,7 @@ CLIPPED, ALL_USED = "clipped", "all used"
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What each training saw without the setting."""
     script = tmp_path_factory.mktemp("plain") / "train.py"
-    script.write_text(SCRIPT % [*LEFT_OUT, *NEEDED_LATER, CLIPPED, ALL_USED])
+    script.write_text(SCRIPT % [*LEFT_OUT, *NEEDED_LATER, *READ, CLIPPED, ALL_USED])
     return trained(script)[0]
 
 
@@ -102,3 +112,14 @@ def test_where_they_may_be_used_nothing_is_left_out(
     changed, said = changed_training(tmp_path, kind)
     assert changed == plain[kind]
     assert "used_gradients" in said and why in said
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_code_that_reads_them_is_noticed_and_all_are_computed_from_then_on(
+    tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
+) -> None:
+    changed, said = changed_training(tmp_path, kind)
+    why = "an optimizer takes over gradients" if kind == "summed up" else "other code reads the gradients"
+    assert "used_gradients could not be set" in said and why in said
+    assert changed["late"] == (8 if kind == "summed up" else 10)
+    assert kind == "summed up" or changed["losses"] == plain[kind]["losses"]

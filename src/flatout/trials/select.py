@@ -16,7 +16,14 @@ from flatout.units import interval
 
 # Found by changes that are tried after the window, so by the first run of a fix only.
 CAUSES_BY_EXPERIMENT = frozenset(
-    {"activation_checkpointing", "debug_mode", "garbage_collection", "too_many_threads", "too_few_threads"}
+    {
+        "activation_checkpointing",
+        "debug_mode",
+        "garbage_collection",
+        "too_many_threads",
+        "too_few_threads",
+        "unused_gradients",
+    }
 )
 REMEDIES_BY_EXPERIMENT = frozenset({"threads"})  # for other causes too
 

@@ -1,8 +1,9 @@
 """Backward passes compute only gradients that something uses, as far as the first steps show.
 
 A parameter that no optimizer has, and that no code changes, needs no gradient, unless other code reads it: a norm over
-all gradients, or an optimizer that takes over what was summed up. That cannot be seen from here, so no trial tries it.
-Each graph is walked before its backward pass, so that tensors which later steps bring are computed as before.
+all gradients, or an optimizer that takes over what was summed up. Where that happens it is noticed, and from then on all
+are computed. Each graph is walked before its backward pass, so that tensors which later steps bring are computed as
+before.
 """
 
 import functools
@@ -15,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from .. import backward_graph
 from ..gradients import UnusedGradients
 from .clipping import before_clipping
+from .unread_gradients import UnreadGradient, plain, unread
 
 SETTING = "used_gradients"
 LOOKED_AT = 3  # steps after the first: the gradients of each are seen, and the parameters stay the same
@@ -34,6 +36,7 @@ class _Steps:
         self._end_watch: Any = None
         self._unused: Any = {}  # id -> parameter
         self._zeros: Any = {}
+        self._taken: Any = []  # parameters that an optimizer has now
         self._handle = register_optimizer_step_post_hook(self._stepped)
         before_clipping(self._clipped, "clip_grad_norm_")
 
@@ -68,16 +71,25 @@ class _Steps:
         if self._end_watch is not None:
             self._end_watch()
         self._found = self._end_watch = None
+        for parameter in self._unused.values():
+            if type(parameter.grad) is UnreadGradient:
+                parameter.grad = plain(parameter.grad)
         self._unused = {}
+        self._injected.applied.pop(SETTING, None)  # a trial with it does not count
         self._injected.refuse(SETTING, why)
 
     def _leave_out(self):
         original, added = torch.autograd.backward, Optimizer.add_param_group
+        for parameter in self._unused.values():
+            if parameter.grad is not None:
+                parameter.grad = unread(parameter.grad, self._noticed)
 
         @functools.wraps(original)
         def backward(
             tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None
         ):
+            if self._taken:
+                self._hand_over()
             if self._unused and inputs is None and not create_graph:
                 inputs = self._used(tensors)
             original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
@@ -87,10 +99,24 @@ class _Steps:
         def add_param_group(optimizer, param_group):
             added(optimizer, param_group)
             for parameter in optimizer.param_groups[-1]["params"]:
-                self._unused.pop(id(parameter), None)
+                if self._unused.pop(id(parameter), None) is not None:
+                    self._taken.append(parameter)
 
         torch.autograd.backward = backward
         setattr(Optimizer, "add_param_group", add_param_group)  # noqa: B010
+
+    def _hand_over(self):
+        """Before the first backward pass that computes gradients for an optimizer that was added."""
+        taken, self._taken = self._taken, []
+        for parameter in taken:
+            gradient = parameter.grad
+            if type(gradient) is UnreadGradient:
+                parameter.grad = plain(gradient)
+                if not gradient.zeroed:
+                    self._give_up("an optimizer takes over gradients that were left out")
+
+    def _noticed(self):
+        self._give_up("other code reads the gradients that were left out")
 
     def _used(self, tensors):
         """The leaves of a graph that something uses; None: all of them."""
@@ -107,7 +133,7 @@ class _Steps:
         for key, parameter in self._unused.items():
             if parameter.grad is None and parameter.requires_grad:
                 if key not in self._zeros:
-                    self._zeros[key] = torch.zeros_like(parameter)
+                    self._zeros[key] = unread(torch.zeros_like(parameter), self._noticed)
                 parameter.grad = self._zeros[key]
 
     def _clipped(self):
