@@ -28,7 +28,7 @@ from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
 from flatout.measure.zero_operands import ZeroOperands
-from flatout.results import Account
+from flatout.results import Account, Line
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
@@ -95,12 +95,15 @@ WHOLE_VOLUMES: dict[str, Any] = {
     "layout": PATCH,
     "arrays": ArrayReads("tifffile", 2 * 256**3, 2 * 256**3, 0.5, 2, True),
 }
+PREPARED = (TransformCost("monai.LoadImaged", 0.004, 0, 0, repeats=True),)
 SEVERAL_PASSES: dict[str, Any] = {
     "epochs_started": 2,
     "dataset_len": 10_000,
     "bytes_read_per_sample": 20_000.0,
     "usage": {"available_bytes": 8 << 30},
 }
+TURNED = Line("/home/me/data.py", 9, "__getitem__", "patch = ndimage.rotate(patch, angle, axes=(1, 2))", 1000.0)
+SPLINES: dict[str, Any] = {"packages": {"transform": "scipy"}, "lines_of_group": {"transform": (TURNED,)}}
 LOOKUPS: dict[str, Any] = {"cpu_groups": {"lookup": 0.8, "decode": 0.2}, "packages": {"lookup": "pandas"}}
 TABLES: dict[str, Any] = {
     "cpu_groups": {"decode": 0.9, "other": 0.1},
@@ -245,6 +248,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "faster_decode": (saturated, fetching_in_vain),
     "smaller_files": (lambda: saturated(**PHOTOS), lambda: fetching_in_vain(**PHOTOS)),
     "decoded_once": (lambda: saturated(**SEVERAL_PASSES), lambda: fetching_in_vain(**SEVERAL_PASSES)),
+    "prepared_once": (
+        lambda: saturated(**SEVERAL_PASSES, **TRANSFORMS, transforms=PREPARED),
+        lambda: fetching_in_vain(**SEVERAL_PASSES, **TRANSFORMS, transforms=PREPARED),
+    ),
     "tables_once": (lambda: saturated(**TABLES), lambda: fetching_in_vain(**TABLES)),
     "texts_once": (lambda: saturated(**TEXTS), lambda: fetching_in_vain(**TEXTS)),
     "select_first": (
@@ -281,6 +288,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: fetching_in_vain(collate_s=np.full(BATCHES, 0.020)),
     ),
     "own_handles": (locked, fetching_in_vain),
+    "linear_interpolation": (
+        lambda: saturated(**TRANSFORMS, **SPLINES),
+        lambda: fetching_in_vain(**TRANSFORMS, **SPLINES),
+    ),
     "columns_as_arrays": (lambda: saturated(**LOOKUPS), lambda: fetching_in_vain(**LOOKUPS)),
     "tokenise_once": (
         lambda: saturated(cpu_groups={"tokenise": 0.9, "other": 0.1}),

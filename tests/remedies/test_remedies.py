@@ -20,7 +20,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
-from flatout.results import Remedy
+from flatout.results import Line, Remedy
 from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
@@ -157,7 +157,12 @@ def test_each_remedy_answers_known_causes_and_has_a_known_class_and_risk() -> No
 
 
 def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
-    assert [spec.id for spec in REMEDIES if spec.mechanics] == ["local_copy", "decoded_once", "samples_memoized"]
+    assert [spec.id for spec in REMEDIES if spec.mechanics] == [
+        "local_copy",
+        "decoded_once",
+        "prepared_once",
+        "samples_memoized",
+    ]
     assert offered(remote())["local_copy"].mechanics == "local_copy"
 
 
@@ -282,6 +287,38 @@ RESIZED = (
     TransformCost("CenterCrop", 0.0001, 5e4, 4e4),
     TransformCost("RandomHorizontalFlip", 0.0001, 4e4, 4e4),
 )
+
+
+def test_linear_interpolation_is_offered_for_calls_that_do_not_ask_for_it() -> None:
+    def found(source: str) -> dict[str, Remedy]:
+        line = Line("/home/me/data.py", 9, "__getitem__", source, 1000.0)
+        scipy = {"packages": {"transform": "scipy"}, "lines_of_group": {"transform": (line,)}}
+        return offered(saturated(cpu_groups={"transform": 0.9, "decode": 0.1}, **scipy))
+
+    spline = found("image = ndimage.shift(image, (0, dy, dx), mode='nearest')")["linear_interpolation"]
+    assert spline.title.endswith("in shift") and spline.semantic_class == DATA and spline.gain.predicted > 1.3
+    assert "linear_interpolation" not in found("image = ndimage.shift(image, (0, dy, dx), order=1)")
+    assert "linear_interpolation" not in found("image = ndimage.gaussian_filter(image, 2)")
+
+
+OF_MONAI = (
+    TransformCost("monai.LoadImaged", 0.030, 0, 0, repeats=True),
+    TransformCost("monai.Spacingd", 0.010, 0, 0, repeats=True),
+    TransformCost("monai.RandFlipd", 0.001, 0, 0),
+    TransformCost("monai.ScaleIntensityd", 0.001, 0, 0, repeats=True),
+)
+
+
+def test_items_of_monai_are_kept_up_to_its_first_random_transform() -> None:
+    several = {"epochs_started": 1, "dataset_len": 100, "usage": {"available_bytes": 8 << 30}}
+    groups = {"cpu_groups": {"decode": 0.4, "transform": 0.5, "other": 0.1}}
+    found = offered(saturated(**several, **groups, transforms=OF_MONAI))
+    assert found["prepared_once"].title == "prepare each item once, up to Spacingd"
+    assert found["prepared_once"].gain.predicted > 1.2 and "CacheDataset" in found["prepared_once"].how
+    assert found["prepared_once"].settings == {"sample_cache_bytes": 4 << 30}
+    assert not {"decoded_once", "cheaper_transform"} & found.keys()
+    assert "prepared_once" not in offered(saturated(**several, **groups, transforms=OF_MONAI[2:]))
+    assert "prepared_once" not in offered(saturated(**(several | {"epochs_started": 0}), **groups, transforms=OF_MONAI))
 
 
 def test_pictures_are_kept_as_their_deterministic_transforms_leave_them() -> None:

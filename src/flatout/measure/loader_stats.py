@@ -35,6 +35,7 @@ class TransformCost:
     pixels_in: float  # mean; 0: not a picture
     pixels_out: float
     calls: float = 1.0  # a sample
+    repeats: bool = False  # MONAI says that it makes the same of an item each time
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class FetchTimes:
     process_cpu_s: Seconds | None  # all threads of the worker during the fetch
     collate_s: Seconds
     item_s: Seconds  # dataset[i], one entry a timed sample
-    transforms: tuple[TransformCost, ...]  # in pipeline order; empty: no torchvision pipeline was seen
+    transforms: tuple[TransformCost, ...]  # in pipeline order; empty: none of torchvision's or MONAI's was seen
     slow: SlowSamples | None = None  # a few that cost much more than the others
 
 

@@ -24,7 +24,14 @@ def transform_costs(side: LoaderProcesses) -> tuple[TransformCost, ...]:
     # Parts are timed in just the samples that are: two views of each picture are two calls a sample.
     samples = len(side.spans(kinds.ITEM))
     return tuple(
-        TransformCost(name, seconds / count, before / count, after / count, count / samples if samples else 1.0)
+        TransformCost(
+            name,
+            seconds / count,
+            max(before / count, 0.0),
+            after / count,
+            count / samples if samples else 1.0,
+            repeats=before < 0,
+        )
         for (_, name), (count, seconds, before, after) in sorted(totals.items())
     )
 

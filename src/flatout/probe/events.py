@@ -72,6 +72,8 @@ COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
 TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits()
+# Of MONAI's: arg OF_MONAI and the class; a MAKES_THE_SAME if it is not random, else 0.
+OF_MONAI, MAKES_THE_SAME = "monai.", -1
 ARRAY_READ = 52  # a library read an array of 65,536 values or more: arg package; a values; b see array_bits()
 WORKER_START = 50  # process creation to ready; a worker id; b ns in the worker's set-up, worker_init_fn included
 

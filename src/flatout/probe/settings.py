@@ -208,7 +208,9 @@ SETTINGS: "dict[str, Setting]" = {
     "table_cache_bytes": Setting(
         int, "bytes of parsed tables (pandas, pyarrow) that each process keeps", "parsed_tables"
     ),
-    "sample_cache_bytes": Setting(int, "bytes of decoded files that all processes keep in shared memory", "decoded"),
+    "sample_cache_bytes": Setting(
+        int, "bytes of decoded files, or prepared items of MONAI, that all processes keep in shared memory", "decoded"
+    ),
     "memoize": Setting(
         str,
         "FILE:FUNCTION,...: keep what functions that make samples return, in the memory of sample_cache_bytes",
@@ -254,7 +256,7 @@ SETTINGS: "dict[str, Setting]" = {
         bool, "gradients of large embedding tables hold the batch's rows only, with plain SGD", "sparse_embeddings"
     ),
     "used_gradients": Setting(
-        bool, "backward passes leave out gradients in no optimizer; wrong where other code reads them", "used_gradients"
+        bool, "backward passes leave out gradients in no optimizer, until other code reads them", "used_gradients"
     ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True

@@ -29,6 +29,7 @@ from flatout.remedies.host import (
     validate_less,
     work_to_workers,
 )
+from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
@@ -46,6 +47,7 @@ from flatout.remedies.preparation import (
     tokenise_once,
     transformed_once,
 )
+from flatout.remedies.prepared_items import prepared_once
 from flatout.remedies.proposal import Proposal, RemedySpec
 from flatout.remedies.queue import (
     faster_collate,
@@ -106,6 +108,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     local_copy,
     cache_files,
     decoded_once,
+    prepared_once,
     tables_once,
     texts_once,
     select_first,
@@ -114,6 +117,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     crop_first,
     late_normalize,
     cheaper_transform,
+    linear_interpolation,
     stored_samples,
     transformed_once,
     samples_memoized,

@@ -25,6 +25,7 @@ from flatout.predict.fetch_changes import (
 )
 from flatout.predict.pipeline import Change
 from flatout.probe.injections.resized_pictures import BEGINNINGS
+from flatout.remedies.prepared_items import same_beginning
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
@@ -173,7 +174,7 @@ def _needless_pixels(loader: LoaderStats) -> tuple[float, float]:
 def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     """Keep what files decode to in memory that all workers share, where all of it fits and passes repeat."""
     loader, available = context.run.loading, context.run.usage.available_bytes
-    if loader is None or available is None or cut_from_volumes(loader):
+    if loader is None or available is None or cut_from_volumes(loader) or same_beginning(loader):
         return None
     repeats = unpacked_ratio(loader) or 1.0  # of an array of which each sample keeps a part, within one pass
     if not reads_again(loader) and repeats < _OFTEN:

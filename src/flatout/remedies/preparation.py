@@ -14,6 +14,7 @@ from flatout.predict.fetch_changes import (
     without_groups,
 )
 from flatout.predict.pipeline import Change
+from flatout.probe.events import OF_MONAI
 from flatout.probe.injections.resized_pictures import BEGINNINGS
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.remedies.volumes import cut_from_volumes
@@ -83,15 +84,18 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     # If a transform is known to come too early, moving it is the remedy.
     if loader is None or too_early(loader.fetch.transforms) or _repeats(loader):
         return None
+    of_monai = any(part.name.startswith(OF_MONAI) for part in loader.fetch.transforms)
     if patch_shape(loader.delivery) is not None:
         if context.run.uses_gpu:
             return None  # device_augmentation
+        if loader.functions.packages.get("transform") == "scipy":
+            return None  # linear_interpolation
         title = "make transforms of patches cheaper: linear interpolation, one warp for rotation and scaling"
         how = "ndimage.affine_transform(patch, matrix, order=1) once, instead of rotate and zoom with order=3"
     elif context.run.uses_gpu:
         title, how = "run transforms on the GPU, a batch at a time", "batch = augment(batch.to(device))"
-    elif not loader.fetch.transforms:
-        return None  # stored_samples
+    elif not loader.fetch.transforms or of_monai:
+        return None  # stored_samples, prepared_once
     elif any("Crop" in part.name or "Resize" in part.name for part in loader.fetch.transforms):
         title, how = "make transforms cheaper: crop before resizing, work on uint8", "v2.Compose([crop, resize, ...])"
     else:

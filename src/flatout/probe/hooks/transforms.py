@@ -1,8 +1,12 @@
 """The cost of each transform of a pipeline, and its effect on the size of the picture.
 
-Pipelines are torchvision's ``Compose``, of both generations. The parts are timed in the batches in which samples are
-timed one by one, within the same budget.
+Pipelines are torchvision's ``Compose``, of both generations, and MONAI's, which looks at the classes of its parts:
+there the function that calls each of them is timed, and the record has which ones MONAI itself calls random. Parts are
+timed in the batches in which samples are timed one by one, within the same budget.
 """
+
+import sys
+import threading
 
 from .. import events
 from ..recorder import REC, now, report_fault
@@ -50,6 +54,65 @@ def watch_for(watch):
     """Patch the two generations when they are imported."""
     watch("torchvision.transforms.transforms", lambda module: _patch(module.Compose, "__call__"))
     watch("torchvision.transforms.v2._container", lambda module: _patch(module.Compose, "forward"))
+    watch("monai.transforms.compose", _patch_monai)
+
+
+class _Place:
+    """The place of the next part in the outermost pipeline of a thread; None: none runs, or it is not timed."""
+
+    def __init__(self):
+        self.next = None
+        self.inside = False  # a part runs
+
+
+def _patch_monai(module):
+    apply = getattr(module, "apply_transform", None)
+    if apply is None:
+        return
+    call, here = module.Compose.__call__, threading.local()
+
+    @unseen(call)
+    def timed_pipeline(self, *args, **kwargs):
+        place = here.__dict__.setdefault("place", _Place())
+        if not fetching.STATE.timing_samples or not REC.on or place.next is not None:
+            return call(self, *args, **kwargs)
+        fetching.STATE.sample_cost_ns = fetching.ITEM_COST_NS + PART_COST_NS * len(self.transforms)
+        place.next = kwargs.get("start") or 0
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            place.next = None
+
+    @unseen(apply)
+    def timed_part(transform, *args, **kwargs):
+        place = here.__dict__.get("place")
+        if place is None or place.next is None or place.inside:
+            return apply(transform, *args, **kwargs)
+        place.inside = True
+        start = now()
+        try:
+            result = apply(transform, *args, **kwargs)
+        finally:
+            place.inside = False
+        end = now()
+        try:
+            name = REC.names.text(events.OF_MONAI + type(transform).__name__)
+            again = events.MAKES_THE_SAME if _makes_the_same(transform) else 0
+            REC.emit(events.TRANSFORM, start, end, name, again, events.transform_bits(0, place.next))
+            place.next += 1
+        except Exception:
+            report_fault("transform")
+        return result
+
+    module.Compose.__call__ = timed_pipeline
+    module.apply_transform = timed_part
+
+
+def _makes_the_same(transform):
+    """MONAI's own rule, that of its CacheDataset."""
+    module = sys.modules["monai.transforms.transform"]
+    random = getattr(module, "RandomizableTrait", None) or module.Randomizable
+    return isinstance(transform, module.Transform) and not isinstance(transform, random)
 
 
 def _patch(compose, method):

@@ -67,10 +67,10 @@ class CallKeys:
                 elif type(value) is list:  # of a batch, as a rule: it comes in another order in the next pass
                     return None, b""
                 else:
-                    _add(found, value)
+                    add_value(found, value)
             for name in sorted(kwargs):
                 found.update(name.encode())
-                _add(found, kwargs[name])
+                add_value(found, kwargs[name])
             self._add_surroundings(found, args)
         except Exception:  # no digest, or attributes that run code of their own
             return None, b""
@@ -124,7 +124,12 @@ def _class_attributes(kind, names):
                 yield base, name
 
 
-def _add(found, value, depth=0):
+def add_value(found, value, depth=0):
+    """Add an argument to a digest: plain values, paths with the state of their files, arrays, pictures, and lists.
+
+    Raises:
+        Exception: it has no digest, or is too large for one.
+    """
     kind = type(value)
     if kind in PLAIN:
         found.update(("%s %r;" % (kind.__name__, value)).encode("utf-8", "surrogatepass"))
@@ -133,7 +138,7 @@ def _add(found, value, depth=0):
     elif kind in (tuple, list) and depth < _DEEPEST and len(value) <= _MOST:
         found.update(b"(" if kind is tuple else b"[")
         for one in value:
-            _add(found, one, depth + 1)
+            add_value(found, one, depth + 1)
         found.update(b")")
     elif isinstance(value, os.PathLike):
         found.update(("path %r;" % os.fspath(value)).encode("utf-8", "surrogatepass"))

@@ -1,15 +1,17 @@
 """Samples that are decoded once: what a file decodes to is kept in memory that all workers share.
 
 Only the decoder is left out: all that comes after the decoding runs each time. So random transforms stay random, and
-the samples are the same, bit for bit.
+the samples are the same, bit for bit. Where MONAI says which transforms are random, those before them are left out too.
 """
 
+import contextlib
 import hashlib
 import io
 import os
+import threading
 
 from ..sample_memory import KEY_BYTES, SampleMemory
-from . import decoded_arrays, decoded_pictures, resized_pictures
+from . import decoded_arrays, decoded_pictures, prepared_items, resized_pictures
 
 
 def install(injected, watch):
@@ -22,6 +24,7 @@ def install(injected, watch):
         return
     decoded_pictures.patch(kept, resized_pictures.patch(kept, watch), watch)
     decoded_arrays.patch(kept, watch)
+    prepared_items.patch(kept, injected, watch)
 
 
 def wanted_room(injected):
@@ -34,9 +37,12 @@ class Kept:
 
     def __init__(self, memory, injected, setting="sample_cache_bytes"):
         self._memory, self._injected, self._setting = memory, injected, setting
+        self._held = threading.local()  # .back: nothing is stored in this thread
 
     def find(self, key):
         """The stored bytes, to be relied on if ``checked``; None: there are none."""
+        if getattr(self._held, "back", False):
+            return None
         try:
             return self._memory.find(key)
         except OSError:  # the program closed the descriptor
@@ -59,12 +65,23 @@ class Kept:
         self._memory.compared(False)
         self._injected.refuse(self._setting, why)
 
+    @contextlib.contextmanager
+    def nothing_else(self):
+        """Inside, nothing is looked for or stored in this thread: what is made of it is stored as a whole."""
+        self._held.back = True
+        try:
+            yield
+        finally:
+            self._held.back = False
+
     def used(self):
         """Note that samples are stored and used, also where another process stored them all."""
         self._injected.done("sample_cache_bytes", self._setting)
 
     def keep(self, key, made):
         """Store a sample, if there is room."""
+        if getattr(self._held, "back", False):
+            return
         try:
             if self._memory.keep(key, made):
                 self.used()

@@ -120,8 +120,9 @@ def add_part(made, one: Any, depth=0, parents=()):
         made.update(type(one).__name__.encode())
     elif depth < _DEEPEST and _has_plain_state(one):
         made.update(type(one).__qualname__.encode())
-        for item in sorted(attributes_of(one).items()):
-            add_part(made, item, depth + 1, (*parents, one))
+        for name, part in sorted(attributes_of(one).items()):
+            made.update(("%s;" % name).encode())
+            add_part(made, part, depth + 1, (*parents, one))
     else:
         made.update(pickle.dumps(one, 5))  # what cannot be pickled has no digest
 
