@@ -1,9 +1,9 @@
 """Backward passes compute only gradients that something uses, as far as the first steps show.
 
 A parameter that no optimizer has, and that no code changes, needs no gradient, unless other code reads it: a norm over
-all gradients, or an optimizer that takes over what was summed up. Where that happens it is noticed, and from then on all
-are computed. Each graph is walked before its backward pass, so that tensors which later steps bring are computed as
-before.
+all gradients, or an optimizer that takes over what was summed up. Where that happens it is noticed, and all are
+computed from then on. Each graph is walked before its backward pass, so that tensors which later steps bring are
+computed as before.
 """
 
 import functools
