@@ -244,3 +244,11 @@ def test_without_a_trace_nothing_is_known_of_calls_in_turn() -> None:
     answer = unbatched_calls(context)
     assert isinstance(answer, NotMeasured) and answer.because == "no kernel trace was taken"
     assert unbatched_calls(run()) is None
+
+
+def test_a_trial_leaves_unused_gradients_out_unless_something_may_need_them() -> None:
+    wanted = {"used_gradients": True}
+    assert remedies(run(unused_gradients=unused()))["frozen_parameters"].settings == wanted
+    assert remedies(run(unused_gradients=unused(None)))["frozen_parameters"].settings == wanted  # no time to try it
+    assert remedies(run(unused_gradients=unused(needed=True)))["frozen_parameters"].settings is None
+    assert remedies(run(unused_gradients=unused(clipped=True)))["frozen_clipped_parameters"].settings is None

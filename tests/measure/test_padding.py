@@ -88,7 +88,7 @@ def test_clipping_is_known_from_the_window(tmp_path: Path) -> None:
     main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
     found = gradients(run)
     assert isinstance(found, UnusedGradients) and found.clipped
-    assert found.tried is None and found.not_tried == "gradients are clipped"
+    assert found.tried is None and found.not_tried == "gradients are clipped" and found.needed
 
 
 def test_no_unused_gradients_and_none_looked_for(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ class UnusedGradients:
         tried: steps without these gradients; None: there were none.
         not_tried: why.
         clipped: gradients are clipped by a norm, which may contain the unused ones.
+        needed: something else may need them, such as hooks.
     """
 
     elements: int
@@ -31,6 +32,7 @@ class UnusedGradients:
     tried: Tried | None
     not_tried: str
     clipped: bool = False
+    needed: bool = False
 
     @property
     def part(self) -> float:
@@ -50,7 +52,8 @@ def read_unused_gradients(process: ProcessRecord, experiments: Experiments) -> U
         return None
     tried = experiments.tried.get(USED_GRADIENTS)
     because = seen.get("not_tried") or experiments.skipped or "the training ended before"
-    return UnusedGradients(elements, of, tuple(seen.get("modules") or ()), tried, because, _clips(process))
+    needed = bool(seen.get("not_tried"))
+    return UnusedGradients(elements, of, tuple(seen.get("modules") or ()), tried, because, _clips(process), needed)
 
 
 def _clips(process: ProcessRecord) -> bool:

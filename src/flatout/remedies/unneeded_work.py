@@ -125,7 +125,7 @@ def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Propo
         most=all_of_it if one is None else None,
         how="backbone.requires_grad_(False); with torch.no_grad() around it where nothing before it is trained; "
         f"or give its parameters to the optimizer, if they were meant to learn{warning}",
-        settings=None if warning or gradients.not_tried else {"used_gradients": True},
+        settings=None if warning or gradients.needed else {"used_gradients": True},
         basis="measured in steps after the window"
         if one is not None
         else f"half of the backward pass, for {percent(gradients.part)} of the parameters; not measured, "
