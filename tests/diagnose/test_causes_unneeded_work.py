@@ -250,5 +250,5 @@ def test_a_trial_leaves_unused_gradients_out_unless_something_may_need_them() ->
     wanted = {"used_gradients": True}
     assert remedies(run(unused_gradients=unused()))["frozen_parameters"].settings == wanted
     assert remedies(run(unused_gradients=unused(None)))["frozen_parameters"].settings == wanted  # no time to try it
-    assert remedies(run(unused_gradients=unused(needed=True)))["frozen_parameters"].settings is None
-    assert remedies(run(unused_gradients=unused(clipped=True)))["frozen_clipped_parameters"].settings is None
+    assert remedies(run(unused_gradients=unused(needed=True)))["frozen_parameters"].settings == {}
+    assert remedies(run(unused_gradients=unused(clipped=True)))["frozen_clipped_parameters"].settings == {}
