@@ -42,6 +42,8 @@ class _Steps:
 
     def _stepped(self, *_):
         self._count += 1
+        if self._count > 1 + LOOKED_AT:
+            return
         if self._count == 1:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 self._give_up("other processes wait for the gradients")
@@ -52,7 +54,6 @@ class _Steps:
             self._decide()
 
     def _decide(self):
-        self._handle.remove()
         found = self._found
         self._end_watch()
         found.stop_watching()
@@ -116,7 +117,11 @@ class _Steps:
                     self._give_up("an optimizer takes over gradients that were left out")
 
     def _noticed(self):
-        self._give_up("other code reads the gradients that were left out")
+        self._give_up(
+            "other code reads the gradients that were left out since step %d: what it read until step %d, and what it "
+            "sums up without setting it to zero, differs from a training without the setting"
+            % (LOOKED_AT + 2, self._count + 1)
+        )
 
     def _used(self, tensors):
         """The leaves of a graph that something uses; None: all of them."""
