@@ -51,7 +51,7 @@ def unpack(stored, transforms):
 def _objects(transforms):
     """Transforms, and objects that they hold, by their place."""
     found: Any = {}
-    pending = [((place,), one) for place, one in enumerate(transforms)]
+    pending: Any = [((place,), one) for place, one in enumerate(transforms)]
     while pending:
         place, one = pending.pop()
         found[place] = one
@@ -66,7 +66,7 @@ def _is_object(value):
 
 def _operations(value):
     """The entries of traces in an item, in order, which have the number of a transform."""
-    parts = ()
+    parts: Any = ()
     if isinstance(value, dict):
         if "class" in value and isinstance(value.get("id"), int):
             yield value

@@ -14,7 +14,7 @@ _UNREAD |= {torch.Tensor.dim, torch.Tensor.nelement, torch.Tensor.stride, torch.
 _UNREAD |= {getattr(torch.Tensor, name).__get__ for name in _FORM}
 
 
-class UnreadGradient(torch.Tensor):
+class UnreadGradient(torch.Tensor):  # type: ignore[misc]
     """In the place of a gradient.
 
     Attributes:
