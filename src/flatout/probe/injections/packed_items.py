@@ -126,8 +126,8 @@ def _is_plain(tensor):
 
 
 def _tensor(flat, shape, stride, kind, attributes):
-    tensor = torch.from_numpy(flat).as_strided(shape, stride)
+    tensor: Any = torch.from_numpy(flat).as_strided(shape, stride)
     if kind is not None:
         tensor = tensor.as_subclass(kind)
-    tensor.__dict__.update(attributes)
+    vars(tensor).update(attributes)
     return tensor
