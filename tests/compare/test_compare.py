@@ -121,11 +121,25 @@ def test_other_numbers_of_threads_are_told(tmp_path: Path) -> None:
     assert not any("threads" in note for note in notes(Comparison([one], [one], ratio_of([one], [one]))))
 
 
-def test_other_processes_beside_a_run_are_told(speeds: tuple[Speed, Speed]) -> None:
+@pytest.mark.parametrize(
+    ("used", "said"),
+    [
+        ((0.1, 1.5), "Other processes used 0.8 cores, 0.1 to 1.5 from run to run, while no core was idle"),
+        ((1.2, 1.201), "Other processes used 1.2 cores, while no core was idle"),
+        ((0.01, 0.3), "Other processes used up to 0.3 cores in some runs, while no core was idle"),
+    ],
+)
+def test_other_processes_beside_a_run_are_told(
+    speeds: tuple[Speed, Speed], used: tuple[float, float], said: str
+) -> None:
     ratio = ratio_of([speeds[0]], [speeds[1]])
-    beside = [replace(one, contention=Contention(cores, 1.0, 2)) for one, cores in zip(speeds, (0.1, 1.5), strict=True)]
-    said = "Other processes used 0.8 cores, 0.1 to 1.5 from run to run, while no core was idle"
+    beside = [replace(one, contention=Contention(cores, 1.0, 2)) for one, cores in zip(speeds, used, strict=True)]
     assert any(said in note for note in notes(Comparison(beside[:1], beside[1:], ratio)))
+
+
+def test_other_processes_that_use_little_are_not_told(speeds: tuple[Speed, Speed]) -> None:
+    ratio = ratio_of([speeds[0]], [speeds[1]])
+    beside = [replace(speeds[0], contention=Contention(0.1, 1.0, 2))]
     assert not any("processes" in note for note in notes(Comparison(beside[:1], beside[:1], ratio)))
 
 

@@ -32,6 +32,7 @@ def process(dirs: dict[str, int], cwd: str = "/home/me", sampled: dict[str, int]
         ({"/usr/lib/python3.11/json": 900, "/data/x": 20}, "/data/x"),
         ({"/home/me/src/flatout/probe/on_pythonpath": 900, "/home/me/.flatout/runs/a": 90, "/data/x": 2}, "/data/x"),
         ({"/opt/python/lib/encodings": 900, "/usr/share/zoneinfo": 5}, None),  # the interpreter's own library
+        ({"/data/x": 20, "/home/me/cache": 20}, "/"),
         ({}, None),
     ],
 )

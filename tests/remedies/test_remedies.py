@@ -266,7 +266,7 @@ def test_compiling_is_predicted_from_what_the_traced_operators_pass_on() -> None
     remedy = offered(replace(healthy(cpu=0.001, process={"compiled": False}), operators=operators))["compile_model"]
     assert remedy.gain.predicted == pytest.approx(10.3 / (10.3 - 2.0 - 0.45), rel=0.02)
     assert remedy.basis.startswith(
-        "in the traced step 40 pointwise operators of the model pass 200 MiB to one another, which takes 4.0 ms, "
+        "what 40 pointwise operators of the model pass to one another in the traced step: 200 MiB, which takes 4.0 ms, "
         "and half of the 900 µs that pass around them is assumed to go"
     )
 
@@ -317,6 +317,8 @@ def test_items_of_monai_are_kept_up_to_its_first_random_transform() -> None:
     assert found["prepared_once"].gain.predicted > 1.2 and "CacheDataset" in found["prepared_once"].how
     assert found["prepared_once"].settings == {"sample_cache_bytes": 4 << 30}
     assert not {"decoded_once", "cheaper_transform"} & found.keys()
+    patches = {"layout": ("float32 [4, 1, 64, 64, 64]", "int64 [4, 64, 64, 64]"), "cpu_groups": {"transform": 1.0}}
+    assert "cheaper_transform" not in offered(saturated(**several, **patches, transforms=OF_MONAI))
     assert "prepared_once" not in offered(saturated(**several, **groups, transforms=OF_MONAI[2:]))
     assert "prepared_once" not in offered(saturated(**(several | {"epochs_started": 0}), **groups, transforms=OF_MONAI))
 

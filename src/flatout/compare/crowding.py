@@ -20,9 +20,14 @@ def crowded(contention: Sequence[Contention | None]) -> str:
     known = sorted(one.contending_cores for one in contention if one is not None)
     if not known or known[-1] < MATERIAL_CORES:
         return ""
-    span = f", {known[0]:.2g} to {known[-1]:.2g} from run to run" if len(known) > 1 else ""
+    least, usual, most = known[0], statistics.median(known), known[-1]
+    used = of_cores(usual)
+    if usual < MATERIAL_CORES:
+        used = f"up to {of_cores(most)} in some runs"
+    elif f"{least:.2g}" != f"{most:.2g}":
+        used += f", {least:.2g} to {most:.2g} from run to run"
     return (
-        f"Other processes used {of_cores(statistics.median(known))}{span}, while no core was idle: "
+        f"Other processes used {used}, while no core was idle: "
         "rates depend on that, so measure again on a quiet machine."
     )
 

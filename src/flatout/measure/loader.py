@@ -206,6 +206,7 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
     read, uncached = bytes_per_sample(fetches)
     opens, files = opens_per_file(side.processes)
     clients = side.functions.clients
+    folder = data_folder(side.run, side.processes)
     return StorageReads(
         bytes_read_per_sample=read,
         uncached_bytes_per_sample=uncached,
@@ -215,7 +216,7 @@ def _storage_reads(side: LoaderProcesses, fetches: tuple[Fetches, ...]) -> Stora
         opens_per_file=opens,
         files=files,
         client=max(clients, key=clients.__getitem__, default=None),
-        data_folder=data_folder(side.run, side.processes),
+        data_folder=folder if folder != "/" else None,  # of files in several places there is none to stage
         extensions=extensions(side.processes),
         file_cold_s=_file_wait_s(side, cold=True),
         file_warm_s=_file_wait_s(side, cold=False),

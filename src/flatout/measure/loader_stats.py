@@ -147,7 +147,7 @@ class StorageReads:
     opens_per_file: float | None = None  # by one process, over the whole record; None: not counted
     files: int = 0  # that the processes opened, those of each counted by themselves
     client: str | None = None  # the client library with most of the blocked time; None: none, or a file system
-    data_folder: str | None = None  # the folder of the files that are read; None: no file was seen
+    data_folder: str | None = None  # the folder of the files that are read; None: no file was seen, or only / holds all
     extensions: Mapping[str, int] = field(default_factory=dict)  # of the files opened, in lower case -> files
     file_cold_s: float | None = None  # wait for a file in passes that storage delivered
     file_warm_s: float | None = None  # and in those that memory delivered

@@ -21,7 +21,7 @@ LABELS = {
     "first_batch": "first batch",
     "first_step": "first step's compute",
     "compile": "compiling",
-    "validation": "validation before training",
+    "validation": "validation, or another loader, before training",
     "checkpoint": "checkpoints",
     "other": "other code before the first step",
 }

@@ -88,8 +88,8 @@ def cheaper_transform(context: Context, cause: Cause) -> Proposal | None:
     if patch_shape(loader.delivery) is not None:
         if context.run.uses_gpu:
             return None  # device_augmentation
-        if loader.functions.packages.get("transform") == "scipy":
-            return None  # linear_interpolation
+        if of_monai or loader.functions.packages.get("transform") == "scipy":
+            return None  # prepared_once, linear_interpolation
         title = "make transforms of patches cheaper: linear interpolation, one warp for rotation and scaling"
         how = "ndimage.affine_transform(patch, matrix, order=1) once, instead of rotate and zoom with order=3"
     elif context.run.uses_gpu:

@@ -82,8 +82,8 @@ def _fused(context: Context, cause: Cause) -> tuple[float, float, str]:
 def _passed_on(saved: Fusible) -> str:
     """A clause: what fused operators of the model need not write and read."""
     if not saved.bytes:
-        return "in the traced step no pointwise operator of the model reads what another has written"
+        return "the traced step, in which no pointwise operator of the model reads what another has written"
     return (
-        f"in the traced step {saved.operators:,.0f} pointwise operators of the model pass {size(saved.bytes)} to one "
-        f"another, which takes {duration(saved.most_s)}"
+        f"what {saved.operators:,.0f} pointwise operators of the model pass to one another in the traced step: "
+        f"{size(saved.bytes)}, which takes {duration(saved.most_s)}"
     )

@@ -273,7 +273,7 @@ def _without_end_of_pass(run: MeasuredRun) -> str:
         return ""
     pass_s = loader.delivery.steps_of_pass * run.ledger.window_s / steps
     longer = f": --seconds {math.ceil(1.5 * pass_s)} holds one" if pass_s <= _LONGEST_PASS_S else ""
-    return f"the window held no end of a pass, which takes about {duration(pass_s)}{longer}"
+    return f"the window held no end of a pass over the training data, which takes about {duration(pass_s)}{longer}"
 
 
 @cause("data")
