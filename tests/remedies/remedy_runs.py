@@ -27,6 +27,7 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
+from flatout.measure.validation import ValidationCalls
 from flatout.measure.zero_operands import ZeroOperands
 from flatout.results import Account, Line
 from tests.diagnose.views import (
@@ -333,6 +334,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(starved(), called_functions=SAVES),
     ),
     "validate_less": (lambda: healthy(gaps={"validation": 1.0}), starved),
+    "validate_without_gradients": (
+        lambda: replace(healthy(gaps={"validation": 1.0}), validation_calls=ValidationCalls(1.0, 1.0)),
+        lambda: replace(starved(), validation_calls=ValidationCalls(1.0, 1.0)),
+    ),
     "cheaper_epoch_start": (lambda: healthy(gaps={"epoch_boundary.start": 1.0, "epoch_boundary": 1.0}), healthy),
     "indices_at_once": (
         lambda: healthy(wait=0.010, indices_s=0.009 * BATCHES),

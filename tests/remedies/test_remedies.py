@@ -17,6 +17,7 @@ from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.validation import ValidationCalls
 from flatout.predict.context import Context
 from flatout.remedies import REMEDIES, propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
@@ -461,3 +462,10 @@ def test_what_reports_is_called_less_often_the_more_it_takes(seconds: float, eve
     found = offered(view)["report_less"]
     assert found.settings == {"call_every": f"me/train.py:Journal.write:{every}"}
     assert f"in every {every}th step" in found.title
+
+
+def test_validation_that_keeps_gradients_is_to_leave_them_out() -> None:
+    view = healthy(gaps={"validation": 1.0})
+    kept = offered(replace(view, validation_calls=ValidationCalls(0.8, 1.0)))["validate_without_gradients"]
+    assert kept.semantic_class == IDENTICAL and kept.gain.low <= 1.0 < kept.gain.predicted < 1.1
+    assert "validate_without_gradients" not in offered(replace(view, validation_calls=ValidationCalls(0.8, 0.0)))

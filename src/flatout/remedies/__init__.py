@@ -27,6 +27,7 @@ from flatout.remedies.host import (
     more_makers,
     unsynced_metrics,
     validate_less,
+    validate_without_gradients,
     work_to_workers,
 )
 from flatout.remedies.interpolation import linear_interpolation
@@ -136,6 +137,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     checkpoint_less,
     fewer_checkpoints,
     validate_less,
+    validate_without_gradients,
     debugging_off,
     without_debug_code,
     nondeterministic,
