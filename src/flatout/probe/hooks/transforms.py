@@ -110,9 +110,14 @@ def _patch_monai(module):
 
 def _makes_the_same(transform):
     """MONAI's own rule, that of its CacheDataset."""
+    plain, random = monai_classes()
+    return isinstance(transform, plain) and not isinstance(transform, random)
+
+
+def monai_classes():
+    """The class of MONAI's transforms, and that of its random ones."""
     module = sys.modules["monai.transforms.transform"]
-    random = getattr(module, "RandomizableTrait", None) or module.Randomizable
-    return isinstance(transform, module.Transform) and not isinstance(transform, random)
+    return module.Transform, getattr(module, "RandomizableTrait", None) or module.Randomizable
 
 
 def _patch(compose, method):

@@ -10,6 +10,7 @@ import inspect
 import os
 
 from ..hooks import native_opens
+from ..hooks.transforms import monai_classes
 from ..recorder import report_fault
 from ..sample_memory import KEY_BYTES
 from .call_keys import add_value
@@ -54,7 +55,7 @@ class _PreparedItems:
 
     def __init__(self, kept, injected, module):
         self._kept, self._compose = kept, module.Compose
-        self._transform, self._random = _classes(module)
+        self._transform, self._random = monai_classes()
         self._files, self._seen = ReadFiles(), {}
         self._hits = self._agreed = 0
         injected.at_end.append(self._left_alone)
@@ -148,14 +149,6 @@ class _PreparedItems:
             report_fault("prepared items")
             return []
         return [] if why is None else ["sample_cache_bytes keeps no items of MONAI: %s" % bytes(why).decode()]
-
-
-def _classes(module):
-    """The classes of MONAI that are transforms, and of those the random ones."""
-    from monai.transforms import transform
-
-    random = getattr(transform, "RandomizableTrait", None) or transform.Randomizable
-    return transform.Transform, random
 
 
 def _add_object(found, seen, place, one):
