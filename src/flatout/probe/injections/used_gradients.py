@@ -117,6 +117,8 @@ class _Steps:
                     self._give_up("an optimizer takes over gradients that were left out")
 
     def _noticed(self):
+        if not self._unused:
+            return  # code that keeps one reads it again
         self._give_up(
             "other code reads the gradients that were left out since step %d: what it read until step %d, and what it "
             "sums up without setting it to zero, differs from a training without the setting"
