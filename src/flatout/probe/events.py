@@ -30,7 +30,6 @@ ITER_END = 3  # arg loader; shutting workers down (instant when there is nothing
 H2D = 4  # arg site; a bytes; b 1 when pinned and non_blocking
 BLOCKING_READ = 5  # arg site; a name id of the operation ("item", "cpu", "synchronize", ...)
 FORWARD = 6  # arg module; a 1 when gradients were enabled; b EVALUATES, TRAINS or HAS_TRAINED
-EVALUATES, TRAINS, HAS_TRAINED = 0, 1, 2  # HAS_TRAINED: evaluates, but earlier calls of this very module trained it
 BACKWARD = 7
 OPTIMIZER = 8  # arg optimizer class, or the name of another update ("clip_grad_norm_")
 ZERO_GRAD = 9
@@ -71,9 +70,8 @@ ITEM = 45  # dataset[i] or next(dataset); a index or -1
 COLLATE = 46
 PUT = 47  # a batch index; handing the batch to the queue
 SERIALIZE = 48  # pickling in the queue's feeder thread; a bytes
-TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits()
-# Of MONAI's: arg OF_MONAI and the class; a MAKES_THE_SAME if it is not random, else 0.
-OF_MONAI, MAKES_THE_SAME = "monai.", -1
+TRANSFORM = 51  # one part of a sample's pipeline: arg class; a pixels in; b see transform_bits(). Of MONAI's: arg
+# OF_MONAI and the class; a MAKES_THE_SAME if it is not random, else 0
 ARRAY_READ = 52  # a library read an array of 65,536 values or more: arg package; a values; b see array_bits()
 WORKER_START = 50  # process creation to ready; a worker id; b ns in the worker's set-up, worker_init_fn included
 
@@ -86,6 +84,11 @@ KIND_NAMES = {
     and isinstance(value, int)
     and name not in ("FORMAT_VERSION", "HEADER_BYTES", "LIVE_OFFSET", "LEAST_SIDE")
 }
+
+
+# b of FORWARD. HAS_TRAINED: it evaluates, but earlier calls of this very module trained it.
+EVALUATES, TRAINS, HAS_TRAINED = 0, 1, 2
+OF_MONAI, MAKES_THE_SAME = "monai.", -1  # of TRANSFORM
 
 
 def batch_bits(samples: int, worker: int, ready: int, grad: bool) -> int:
