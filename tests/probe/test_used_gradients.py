@@ -51,6 +51,9 @@ def train(kind):
         else:
             model.zero_grad(set_to_none=kind != "set to zero")
         loss.backward(retain_graph=kind == "retained")
+        if kind == "moved" and step in (7, 9):
+            model.to("cpu").double() if step == 7 else model.float()
+            model.cpu().float()
         if kind == "norms":
             norm = torch.stack([p.grad.norm() for p in model.parameters()]).norm()
         if kind == "one of them":
@@ -68,10 +71,10 @@ def train(kind):
 
 print(json.dumps({kind: train(kind) for kind in KINDS}))
 """
-LEFT_OUT = ["simple", "retained", "twice"]
+LEFT_OUT = ["simple", "retained", "twice", "moved"]
 NEEDED_LATER = ["second phase", "group added", "leaf", "set to zero"]
 READ = ["norms", "one of them", "listed", "summed up"]
-SEVERAL = ["retained", "twice", "second phase", "group added", "set to zero"]
+SEVERAL = ["retained", "twice", "moved", "second phase", "group added", "set to zero"]
 
 
 CLIPPED, ALL_USED = "clipped", "all used"

@@ -142,6 +142,8 @@ class _Steps:
                 if key not in self._zeros:
                     self._zeros[key] = unread(torch.zeros_like(parameter), self._noticed)
                 parameter.grad = self._zeros[key]
+            elif parameter.grad is not None and type(parameter.grad) is not UnreadGradient:  # it was moved
+                parameter.grad = unread(parameter.grad, self._noticed)
 
     def _clipped(self):
         """A norm over gradients that are left out would be another one."""
