@@ -57,7 +57,7 @@ def plain(gradient):
 
 def _is_moved():
     """True in ``nn.Module.to()`` and the like."""
-    frame = sys._getframe(2)
+    frame: Any = sys._getframe(2)
     for _ in range(_FRAMES):
         if frame is None:
             return False
