@@ -17,8 +17,11 @@ from flatout.diagnose.verdict import verdict
 from flatout.measure.call_loops import CallLoop
 from flatout.measure.last_steps import LastSteps, Trimmed
 from flatout.measure.measured_run import MeasuredRun
+from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls
+from flatout.measure.validation import ValidationCalls
 from flatout.predict.context import Context
+from flatout.predict.step_changes import less_in_forward
 from flatout.remedies import propose
 from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
 from flatout.results import Cause, NotMeasured, Remedy
@@ -65,6 +68,16 @@ def test_what_trimmed_batches_saved_takes_the_place_of_the_proportion() -> None:
     gain = remedies(context)["trim_padding"].gain
     assert gain.predicted == pytest.approx(2.0, abs=0.1) and gain.low < 1.85 and gain.high > 2.2
     assert remedies(context)["trim_padding"].basis.startswith("measured in steps after the window")
+
+
+def test_a_saving_above_its_share_of_the_positions_is_extrapolated_by_a_power() -> None:
+    rows = ([100, 20, 20], [100, 20, 20])  # trimming leaves half of the positions, and saves more than that
+    context = run(padding=padded(200, *rows), last_steps=LastSteps(trimmed=Trimmed(0.6, 0.55, 0.65)))
+    grouped = remedies(context)["group_by_length"].gain.predicted
+    padding = context.run.padding
+    assert isinstance(padding, Padding) and padding.trimmed == pytest.approx(0.5) and padding.grouped > 0.6
+    straight = 1 / (1 - 0.6 * padding.grouped / padding.trimmed)
+    assert 1 / (1 - padding.grouped) < grouped < straight
 
 
 def test_rows_of_different_lengths_are_to_be_grouped() -> None:
@@ -252,3 +265,11 @@ def test_a_trial_leaves_unused_gradients_out_unless_something_may_need_them() ->
     assert remedies(run(unused_gradients=unused(None)))["frozen_parameters"].settings == wanted  # no time to try it
     assert remedies(run(unused_gradients=unused(needed=True)))["frozen_parameters"].settings == {}
     assert remedies(run(unused_gradients=unused(clipped=True)))["frozen_clipped_parameters"].settings == {}
+
+
+def test_what_forward_passes_save_those_of_validation_save_too() -> None:
+    view = healthy(gaps={"validation": 1.0})
+    alone = less_in_forward(run(view), 0.001)
+    both = less_in_forward(run(view, validation_calls=ValidationCalls(seconds=0.5)), 0.001)
+    assert alone.between_steps_removed_s == 0.0 < both.between_steps_removed_s
+    assert both.step_removed_s == alone.step_removed_s == 0.001

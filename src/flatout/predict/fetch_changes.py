@@ -78,6 +78,11 @@ def samples_there_are(loader: LoaderStats) -> float | None:
     return loader.storage.files / each if each and reads_again(loader) else None
 
 
+def same_beginning(loader: LoaderStats) -> list[TransformCost]:
+    """The transforms before the first one that MONAI calls random; empty: the pipeline is not MONAI's."""
+    return list(itertools.takewhile(lambda part: part.repeats, loader.fetch.transforms))
+
+
 def collate_share(loader: LoaderStats) -> float:
     """Part of a fetch that puts its samples together, 0..1."""
     fetch_s = mean_s(loader.fetch.wall_s)

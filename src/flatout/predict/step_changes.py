@@ -66,9 +66,8 @@ def fewer_positions(context: Context, share: float) -> Change:
     """The change that takes this share of a batch's positions away.
 
     As measured with trimmed batches: in proportion to the positions, or where these saved more than their part, by a
-    power of what stays. Else the kernels of forward pass, loss and
-    backward pass are assumed to take time in proportion to them; attention takes more than that. What passes around the
-    kernels, and the optimizer, stays.
+    power of what stays. Else the kernels of forward pass, loss and backward pass are assumed to take time in proportion
+    to them; attention takes more than that. What passes around the kernels, and the optimizer, stays.
     """
     run = context.run
     if run.padding is None or isinstance(run.padding, str):

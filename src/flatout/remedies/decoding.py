@@ -18,6 +18,7 @@ from flatout.predict.fetch_changes import (
     TRANSFORM_GROUPS,
     reads_again,
     repeats_within_pass,
+    same_beginning,
     samples_there_are,
     shrinking_share,
     unpacked_ratio,
@@ -25,7 +26,6 @@ from flatout.predict.fetch_changes import (
 )
 from flatout.predict.pipeline import Change
 from flatout.probe.injections.resized_pictures import BEGINNINGS
-from flatout.remedies.prepared_items import same_beginning
 from flatout.remedies.proposal import DATA, IDENTICAL, Proposal, remedy
 from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
@@ -41,7 +41,7 @@ BYTES_PER_FILE_BYTE = 15.0
 MEMORY_SHARE = 0.5
 # Part of the decoding that putting stored pixels into a picture takes instead, usually and at the worst: 0.2 ms of
 # 2.7 ms were measured for photographs of 500 x 375 pixels.
-_PUT_BACK, _MOST_PUT_BACK = 0.1, 0.4
+PUT_BACK, MOST_PUT_BACK = 0.1, 0.4
 # Only JPEGs can be decoded at a smaller size. Where no file of a picture was seen, they may be.
 _JPEGS = {".jpg", ".jpeg", ".jpe", ".jfif"}
 _OTHER_PICTURES = {".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"}
@@ -188,15 +188,14 @@ def decoded_once(context: Context, cause: Cause) -> Proposal | None:
     if (cause.id == "read_amplification" and arrays is None) or (cause.id == "cpu_transform" and not beginning):
         return None
     groups = (*DECODE_GROUPS, "read") if cause.id == "read_amplification" else DECODE_GROUPS
-    resized = Change(fetch_cpu_factor=1.0 - _share(loader, beginning))
+    resized = Change(fetch_cpu_factor=1.0 - share_of_fetch(loader, beginning))
     return Proposal(
         title=f"decode {'and resize ' if beginning else ''}each file once: {size(needed)} of memory hold them all",
-        change=_together(without_groups(loader, groups, 1.0 - _PUT_BACK), resized),
-        least=_together(without_groups(loader, groups, 1.0 - _MOST_PUT_BACK), resized),
+        change=_together(without_groups(loader, groups, 1.0 - PUT_BACK), resized),
+        least=_together(without_groups(loader, groups, 1.0 - MOST_PUT_BACK), resized),
         most=_together(without_groups(loader, (*DECODE_GROUPS, "read")), resized),
         how="decode into one shared array before the training, and index it in Dataset.__getitem__",
-        # Other sets, such as that of the validation, may take what is left of it.
-        settings={"sample_cache_bytes": min(room, max(_ROOM_FOR_OTHERS * needed, _LEAST_ROOM))},
+        settings={"sample_cache_bytes": wanted_room(needed, room)},
         basis=(
             "measured share of decoding and of the transforms before the first random one, "
             f"{'once each file was decoded' if repeats_within_pass(loader) else 'from the second pass on'}; "
@@ -211,7 +210,12 @@ def _beginning(loader: LoaderStats) -> list[TransformCost]:
     return list(itertools.takewhile(lambda part: part.name in BEGINNINGS, loader.fetch.transforms))
 
 
-def _share(loader: LoaderStats, parts: Sequence[TransformCost]) -> float:
+def wanted_room(needed: int, room: int) -> int:
+    """Bytes to ask for: other sets, such as that of the validation, may take what is left of them."""
+    return min(room, max(_ROOM_FOR_OTHERS * needed, _LEAST_ROOM))
+
+
+def share_of_fetch(loader: LoaderStats, parts: Sequence[TransformCost]) -> float:
     """Part of a fetch that transforms take, 0..1."""
     item_s = float(loader.fetch.item_s.mean()) if len(loader.fetch.item_s) else 0.0
     return min(sum(part.calls * part.mean_s for part in parts) / item_s, 1.0) if item_s > 0 else 0.0

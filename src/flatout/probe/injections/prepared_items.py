@@ -35,7 +35,7 @@ def patch(kept, injected, watch):
 def _patch(kept, injected, module):
     plain = module.Dataset._transform
     calls = inspect.signature(module.Compose.__call__).parameters
-    if not {"start", "end"} <= calls.keys():  # before MONAI 1.3
+    if not {"start", "end"} <= calls.keys():  # untested: MONAI before 1.3
         return
     prepared = _PreparedItems(kept, injected, module)
 
