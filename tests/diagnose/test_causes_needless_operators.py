@@ -63,7 +63,7 @@ def test_gradients_of_whole_tables_are_named() -> None:
     of = {name: replace(context.run.process, optimizer=name) for name in ("SGD", "Adam")}
     offered = {name: remedies(run(context.run, process=process)) for name, process in of.items()}
     assert offered["SGD"]["sparse_embeddings"].settings == {"sparse_embeddings": True}
-    assert offered["Adam"]["sparse_optimizer"].settings == {}
+    assert offered["Adam"]["sparse_optimizer"].settings == {"sparse_adam": True}
     assert "sparse_embeddings" not in offered["Adam"] and "sparse_optimizer" not in offered["SGD"]
 
 

@@ -255,6 +255,9 @@ SETTINGS: "dict[str, Setting]" = {
     "sparse_embeddings": Setting(
         bool, "gradients of large embedding tables hold the batch's rows only, with plain SGD", "sparse_embeddings"
     ),
+    "sparse_adam": Setting(
+        bool, "Adam updates those rows of large embedding tables that a batch takes, and no others", "sparse_adam"
+    ),
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer, until other code reads them", "used_gradients"
     ),

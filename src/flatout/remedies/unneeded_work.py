@@ -178,7 +178,7 @@ def sparse_optimizer(context: Context, cause: Cause) -> Proposal | None:
     if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer == "SGD":
         return None
     how = "SparseAdam or Adagrad for the tables, in an optimizer of their own: rows that a batch does not take stay"
-    return _sparse(context, how, None)
+    return _sparse(context, how, {"sparse_adam": True} if run.process.optimizer in ("Adam", "AdamW") else None)
 
 
 def _sparse(context: Context, how: str, settings: dict[str, bool] | None) -> Proposal | None:

@@ -1,7 +1,7 @@
 """Embedding tables of plain SGD get sparse gradients: a step makes and applies those of its own rows only.
 
 The update of each row is the same but for the order of sums. With momentum or weight decay, and with other optimizers,
-rows that no batch takes change too: those tables stay as they are.
+rows that no batch takes change too: those tables stay as they are (see ``sparse_adam``).
 """
 
 import functools
@@ -10,70 +10,88 @@ import gc
 import torch
 from torch.optim import SGD, Optimizer
 
-from .clipping import before_clipping
+from .clipping import clip_rows_of_sparse_gradients
 
 SETTING = "sparse_embeddings"
 _LEAST_VALUES = 1_000_000  # of a table: smaller ones take less time than the handling of indices
 
 
 def install(injected, watch):
-    """Look for tables whenever an optimizer is given parameters: a model is there by then."""
+    """Check each step of SGD as well: a schedule of the script's may give it momentum or weight decay."""
     if injected.get(SETTING):
-        tables = _Tables(injected)
-        original = Optimizer.add_param_group
-
-        @functools.wraps(original)
-        def add_param_group(self, param_group):
-            original(self, param_group)
-            tables.added(self)
-
-        setattr(Optimizer, "add_param_group", add_param_group)  # noqa: B010
-        before_clipping(lambda: tables.make_dense("gradients are clipped"), "clip_grad_norm_", "clip_grad_value_")
+        tables = Tables(injected, SETTING, _why_not)
         step = SGD.step
 
         @functools.wraps(step)
         def checked_step(self, *args, **kwargs):
-            tables.before_step(self)
+            if any(_moves_all_rows(group) and tables.among(group) for group in self.param_groups):
+                tables.make_dense("the optimizer has got momentum or weight decay")
             return step(self, *args, **kwargs)
 
         setattr(SGD, "step", checked_step)  # noqa: B010
 
 
-class _Tables:
-    def __init__(self, injected):
-        self._injected = injected
-        self._modules = []
+def _why_not(optimizer, group):
+    if type(optimizer) is not SGD or _moves_all_rows(group) or group.get("fused"):
+        return "tables are trained by other than SGD without momentum and weight decay"
+    return None
 
-    def added(self, optimizer):
-        """Make the gradients of the newest group's tables sparse, where that changes no update."""
+
+def _moves_all_rows(group):
+    return group["momentum"] or group["weight_decay"]
+
+
+class Tables:
+    """The embedding tables whose gradients are sparse: looked for whenever an optimizer is given parameters.
+
+    Args:
+        injected: the settings.
+        setting: that makes them sparse.
+        why_not: says of an optimizer and a group why its tables stay as they are; None: they need not.
+    """
+
+    def __init__(self, injected, setting, why_not):
+        self._injected, self._setting, self._why_not = injected, setting, why_not
+        self._modules = []
+        original = Optimizer.add_param_group
+
+        @functools.wraps(original)
+        def add_param_group(optimizer, param_group):
+            original(optimizer, param_group)
+            self._added(optimizer)
+
+        setattr(Optimizer, "add_param_group", add_param_group)  # noqa: B010
+        clip_rows_of_sparse_gradients()
+
+    def _added(self, optimizer):
+        """Make the gradients of the newest group's tables sparse, where that is allowed."""
         try:
             self._make_sparse(optimizer, optimizer.param_groups[-1])
         except Exception as error:  # a module that is being made, or a parameter without a shape
-            self._injected.refuse(SETTING, "%s: %s" % (type(error).__name__, error))
+            self._injected.refuse(self._setting, "%s: %s" % (type(error).__name__, error))
 
     def _make_sparse(self, optimizer, group):
         weights = {id(one) for one in group["params"] if one.dim() == 2 and one.numel() >= _LEAST_VALUES}
         modules = [one for one in gc.get_objects() if _is_table(one) and id(one.weight) in weights] if weights else []
         if not modules:
             return
-        if type(optimizer) is not SGD or group["momentum"] or group["weight_decay"] or group.get("fused"):
-            self._injected.refuse(SETTING, "tables are trained by other than SGD without momentum and weight decay")
-            return
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            self._injected.refuse(SETTING, "other processes' gradients are dense")
+        why = self._why_not(optimizer, group)
+        if why is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            why = "other processes' gradients are dense"
+        if why is None and any(getattr(one.weight, "_backward_hooks", None) for one in modules):
+            why = "hooks of the script's get the gradients of tables"
+        if why is not None:
+            self._injected.refuse(self._setting, why)
             return
         for module in modules:
             module.sparse = True
         self._modules += modules
-        self._injected.done(SETTING)
+        self._injected.done(self._setting)
 
-    def before_step(self, optimizer):
-        """A schedule of the script's may give an optimizer momentum or weight decay."""
+    def among(self, group):
+        """The weights of such tables in a group of an optimizer."""
         weights = {id(one.weight) for one in self._modules}
-        for group in optimizer.param_groups if weights else ():
-            if (group["momentum"] or group["weight_decay"]) and any(id(one) in weights for one in group["params"]):
-                self.make_dense("the optimizer has got momentum or weight decay")
-                return
+        return [one for one in group["params"] if id(one) in weights] if weights else []
 
     def make_dense(self, why):
         """Gradients are dense from now on."""
@@ -84,8 +102,8 @@ class _Tables:
             if module.weight.grad is not None:
                 module.weight.grad = module.weight.grad.to_dense()
         self._modules = []
-        self._injected.applied.pop(SETTING, None)
-        self._injected.refuse(SETTING, why)
+        self._injected.applied.pop(self._setting, None)
+        self._injected.refuse(self._setting, why)
 
 
 def _is_table(one):
