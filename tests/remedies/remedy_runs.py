@@ -38,6 +38,7 @@ from tests.diagnose.views import (
     SAMPLES,
     compiled_again,
     crowded,
+    frozen,
     healthy,
     idle_worker,
     in_pieces,
@@ -474,6 +475,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "one_batch": (
         lambda: replace(healthy(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
         lambda: replace(starved(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
+    ),
+    "features_once": (
+        lambda: replace(healthy(usage={"available_bytes": 1 << 30}), frozen_modules=frozen()),
+        lambda: replace(healthy(usage={"available_bytes": 1 << 30}), frozen_modules=frozen(same=False)),
     ),
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),

@@ -163,6 +163,7 @@ def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
         "decoded_once",
         "prepared_once",
         "samples_memoized",
+        "features_once",
     ]
     assert offered(remote())["local_copy"].mechanics == "local_copy"
 

@@ -18,6 +18,7 @@ from flatout.measure.called_functions import METRICS, called_functions, hook_fun
 from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
+from flatout.measure.frozen_modules import read_frozen_modules
 from flatout.measure.gradients import read_unused_gradients
 from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
@@ -114,6 +115,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         padding=read_padding(training.process),
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
+        frozen_modules=read_frozen_modules(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=with_doubled_input(read_last_steps(training.process, nothing_after), training.process, ledger),
         called_functions={

@@ -10,6 +10,7 @@ from flatout.measure.compiling import Compiling
 from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
+from flatout.measure.frozen_modules import FrozenModules
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
@@ -150,6 +151,7 @@ class MeasuredRun:
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
     repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
+    frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions
     input_functions: tuple[InputFunction, ...] = ()  # of input without a DataLoader, the outermost first

@@ -43,6 +43,11 @@ def without_repeated_work(context: Context, part: float) -> Change:
     return less_computing(context, part * context.run.seconds(*COMPUTING) / context.model.batches)
 
 
+def without_features(context: Context, seconds: float) -> Change:
+    """The change that leaves out what frozen modules take of a step: at most the forward pass of the window."""
+    return less_computing(context, min(seconds, context.run.seconds("forward", "loss") / context.model.batches))
+
+
 def removed(context: Context, part: float) -> Change:
     """The change that takes this part of a step's own time away, waits excluded."""
     return less_computing(context, min(part, 1.0) * context.model.now.step_s)

@@ -190,12 +190,9 @@ def _sum(parameter):
 
 def names_of(ids):
     """The largest modules all of whose trained parameters have these ids, by class and path."""
-    modules = live_objects.modules()
-    inner = {id(part) for module in modules for part in (vars(module).get("_modules") or {}).values()}
     names: Any = {}
-    for root in modules:
-        if id(root) not in inner:
-            _name(root, type(root).__name__, ids, names)
+    for root in live_objects.outermost():
+        _name(root, type(root).__name__, ids, names)
     return list(names)[:MOST_NAMES]
 
 

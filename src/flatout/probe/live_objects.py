@@ -14,6 +14,13 @@ def modules():
     return _of_kinds(lambda kind: issubclass(kind, torch.nn.Module) and not issubclass(kind, torch.jit.ScriptModule))
 
 
+def outermost():
+    """The modules that are part of no other one."""
+    found = modules()
+    inner = {id(part) for module in found for part in (vars(module).get("_modules") or {}).values()}
+    return [module for module in found if id(module) not in inner]
+
+
 def optimizers():
     """All of torch's optimizers."""
     return _of_kinds(lambda kind: issubclass(kind, torch.optim.Optimizer))

@@ -8,6 +8,7 @@ The iterator is used up by it. Batches that lie ready when it begins do not coun
 import itertools
 from typing import Any
 
+from . import asked_twice
 from .contract import LOADER
 from .recorder import now
 
@@ -26,7 +27,7 @@ def run(iterator):
 
     Returns:
         ``loader`` and ``again``: [batches, nanoseconds] of new batches, and of the same ones again where they can be
-        made again.
+        made again; ``asked_twice``: samples of these that were made twice, and those that were the same both times.
 
     Raises:
         TooFew: new batches.
@@ -45,7 +46,17 @@ def run(iterator):
         again = _take(iterator, None, now() + AGAIN_NS, begun_ns + LONGEST_NS)
         if again is not None:
             found["again"] = again
+        twice = _asked_twice(iterator, sampler.taken)
+        if twice is not None:
+            found["asked_twice"] = twice
     return found
+
+
+def _asked_twice(iterator, batches):
+    try:
+        return asked_twice.run(iterator, batches)
+    except Exception:  # of the user's data set, which workers may have prepared otherwise
+        return None
 
 
 def _take(iterator, sampler, until_ns, last_ns):

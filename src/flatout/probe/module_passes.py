@@ -34,7 +34,7 @@ class ModulePasses:
     """
 
     def __init__(self, module, args):
-        if any(_hooked(part) for part in module.modules()):
+        if any(is_hooked(part) for part in module.modules()):
             raise NotDoubled("hooks on the model would see its passes")
         outside = next(filter(None, map(_reaches_outside, {type(part) for part in module.modules()})), None)
         if outside is not None:
@@ -151,7 +151,8 @@ def _nested(code):
             yield from _nested(constant)
 
 
-def _hooked(module):
+def is_hooked(module):
+    """True if hooks of the user's see a module's passes."""
     return module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
 
 

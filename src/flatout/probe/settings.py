@@ -219,6 +219,12 @@ SETTINGS: "dict[str, Setting]" = {
         exact=True,
         form=_FUNCTIONS,
     ),
+    "features_once": Setting(
+        str,
+        "CLASS.PATH of a module that does not train: keep what it gives for a sample, in the same memory",
+        "features_once",
+        form=r"\w+(\.\w+)*",
+    ),
     "mapped_arrays": Setting(bool, "map arrays that samples read whole: what they do not use is not read", "mapped"),
     "read_from": Setting(str, "REAL=COPY: read below one folder from a copy of it", "staged", form="[^=]+=.+"),
     "read_through": Setting(

@@ -1,12 +1,14 @@
 """Work that a step could do without, looked for in the first steps after the window.
 
-Padding, gradients that nothing uses, and layers called on one piece of a batch at a time.
+Padding, gradients that nothing uses, layers called on one piece of a batch at a time, and features made anew in each
+pass.
 """
 
 from typing import Any
 
 import torch
 
+from .frozen_modules import FrozenModules
 from .gradients import UnusedGradients, names_of
 from .padding import PaddingSeen
 from .recorder import REC
@@ -28,17 +30,20 @@ class UnneededWork:
         self._repeated: Any = None  # as the record has it
         # In a group of processes, others wait for gradients that are left out.
         self._gradients: Any = None if compiled or _grouped() else UnusedGradients(self._weights)
+        self._frozen: Any = None if compiled else FrozenModules()
+        self._features: Any = None  # as the record has it
         self._first = True  # no block has begun
 
     def watch(self):
         """Look at the first backward passes; returns what ends that."""
-        if self._gradients is None:
-            return _nothing
-        end_gradients, end_calls = self._gradients.watch(), self._calls.watch()
+        watching = [self._frozen] if self._frozen is not None else []
+        if self._gradients is not None:
+            watching += [self._gradients, self._calls]
+        ends = [one.watch() for one in watching]
 
         def end():
-            end_calls()
-            end_gradients()
+            for one in reversed(ends):
+                one()
 
         return end
 
@@ -48,6 +53,8 @@ class UnneededWork:
 
     def step_ended(self):
         """The latest batch was trained on."""
+        if self._frozen is not None:
+            self._frozen.step_ended()
         self._padding.keep(self._gradients.take_shapes() if self._gradients is not None else None)
 
     def decide(self, hooked):
@@ -58,6 +65,9 @@ class UnneededWork:
         """
         self._first = False
         self._calls.unwatch()
+        if self._frozen is not None:
+            self._frozen.unwatch()
+            self._features = self._frozen.described()
         self._repeated = self._weights.described(names_of)
         if self._gradients is not None:
             self._gradients.stop_watching()
@@ -81,13 +91,10 @@ class UnneededWork:
             found["unused_gradients"] = self._gradients.described()
         if self._repeated is not None:
             found["repeated_weight"] = self._repeated
+        if self._features is not None:
+            found["frozen_modules"] = self._features
         REC.save_process(**found)
 
 
 def _grouped():
     return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-# untested: stands where nothing is to be done
-def _nothing():
-    pass

@@ -23,6 +23,10 @@ PADDING = record(
     }
 )
 UNUSED_GRADIENTS = record({"elements": _COUNT, "of": _COUNT, "modules": items(text, 1 << 16), "not_tried": text})
+FROZEN_MODULES = record(
+    {"steps": whole(1), "ns": _COUNT, "modules": items(row(text, _COUNT, whole(1), _BYTES, _COUNT), 64)},
+    required=("steps", "ns", "modules"),
+)
 REPEATED_WEIGHT = record(
     {
         "name": text,
@@ -90,6 +94,7 @@ LAST_STEPS = record(
         "peak_bytes": table(_BYTES),
         "loader": _BATCHES_AND_NS,
         "again": _BATCHES_AND_NS,
+        "asked_twice": row(_COUNT, _COUNT),
         "skipped": table(text),
     }
 )

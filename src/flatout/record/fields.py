@@ -7,6 +7,7 @@ from typing import Any
 from flatout.record.after_window import (
     CEILINGS,
     DOUBLED_INPUT,
+    FROZEN_MODULES,
     LAST_STEPS,
     LOSS_TARGETS,
     PADDING,
@@ -92,6 +93,7 @@ PROCESS = record(
         "experiments_skipped": text,
         "padding": PADDING,
         "unused_gradients": UNUSED_GRADIENTS,
+        "frozen_modules": FROZEN_MODULES,
         "repeated_weight": REPEATED_WEIGHT,
         "repeated_work": REPEATED_WORK,
         "loss_targets": LOSS_TARGETS,

@@ -17,6 +17,7 @@ from flatout.remedies.device import (
     fewer_blocking_reads,
     fused_optimizer,
 )
+from flatout.remedies.features import features_once
 from flatout.remedies.host import (
     batches_ahead,
     cheaper_epoch_start,
@@ -161,6 +162,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_parameters,
     frozen_clipped_parameters,
     one_batch,
+    features_once,
     compute_once,
     keep_activations,
     first_places,

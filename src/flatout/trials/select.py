@@ -19,6 +19,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
     {
         "activation_checkpointing",
         "debug_mode",
+        "frozen_features",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

@@ -18,7 +18,8 @@ from flatout.trials.result import Trial
 from flatout.trials.settings import keep_command
 from flatout.units import counted, duration
 
-SETTING, FUNCTIONS = "sample_cache_bytes", "memoize"
+SETTING = "sample_cache_bytes"
+FUNCTIONS, FEATURES = "memoize", "features_once"  # whose results lie there
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
 # A pass of unknown length, of input without a DataLoader or of a stream, is over once calls repeat.
@@ -62,7 +63,7 @@ class SharedSamples(Mechanics):
         """
         self._run, self._pace, self._left_s, self._say = run, pace, left_s, say
         self._memory: SampleMemory | None = None
-        self._filled: set[Any] = set()  # the functions whose results a pass has stored
+        self._filled: set[Any] = set()  # functions and modules whose results a pass has stored
         self._pass_s = 0.0
         self._watched = False  # whether the next pass has to show that calls repeat
         self._within = False  # or a part of it
@@ -75,7 +76,7 @@ class SharedSamples(Mechanics):
 
     def _barred(self, settings: Mapping[str, Any], loader: Mapping[str, Any]) -> str:
         """Why no first pass can be made; empty if it can, or was."""
-        if settings.get(FUNCTIONS) in self._filled:
+        if _stored(settings) in self._filled:
             return ""
         pace, samples = self._pace(), loader.get("dataset_len")
         self._within = False
@@ -104,7 +105,7 @@ class SharedSamples(Mechanics):
         Raises:
             CommandError: there is no such memory, or the pass fails.
         """
-        if settings.get(FUNCTIONS) in self._filled:
+        if _stored(settings) in self._filled:
             return
         if self._memory is None:
             os.environ.pop(SAMPLES_VARIABLE, None)
@@ -126,7 +127,7 @@ class SharedSamples(Mechanics):
             if not self._filled:
                 self._release()
             raise CommandError(failed)
-        self._filled.add(settings.get(FUNCTIONS))
+        self._filled.add(_stored(settings))
         self._repeated = self._watched
         self._say(f"{counted(self._memory.entries, 'result')} stored")
 
@@ -153,6 +154,11 @@ class SharedSamples(Mechanics):
             self._memory = None
             self._filled.clear()
             os.environ.pop(SAMPLES_VARIABLE, None)
+
+
+def _stored(settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The functions and the module whose results a pass stores."""
+    return settings.get(FUNCTIONS), settings.get(FEATURES)
 
 
 class Growth:

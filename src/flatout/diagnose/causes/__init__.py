@@ -5,6 +5,7 @@ from __future__ import annotations
 from flatout.diagnose.cause import CauseSpec
 from flatout.diagnose.causes.compiling import graph_breaks, recompilation
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
+from flatout.diagnose.causes.frozen_features import frozen_features
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
@@ -89,6 +90,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     padding_waste,
     unused_gradients,
     unbatched_calls,
+    frozen_features,
     repeated_work,
     activation_checkpointing,
     full_sort,

@@ -5,17 +5,15 @@ compared: one that draws random numbers or returns something else is left alone 
 still be memoized. A result is stored as it was returned, and each call gets a copy of its own.
 """
 
-import functools
 import os
 import threading
 from typing import Any
-
-import torch
 
 from .. import in_place, memory_room
 from ..hooks import native_opens
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
+from .beginnings import at_beginnings
 from .call_keys import CallKeys
 from .decoded import Kept, wanted_room
 from .named_functions import NamedFunction, find
@@ -39,34 +37,12 @@ def install(injected, watch):
         return
     memoized = _MemoizedCalls(injected, kept)
     native_opens.watch_for(watch)
-    watch("torch.utils.data.dataloader", functools.partial(_patch_loader, memoized))
-    backward = torch.autograd.backward
 
-    @functools.wraps(backward)
-    def first_backward(*args, **kwargs):  # of a training without a DataLoader
-        torch.autograd.backward = backward
+    def at_backward():
         memoized.nested = not memoized.looked_up
         memoized.look_up()
-        return backward(*args, **kwargs)
 
-    torch.autograd.backward = first_backward
-
-
-def _patch_loader(memoized, module):
-    begin, fetcher = module.DataLoader.__iter__, module._DatasetKind.create_fetcher
-
-    @functools.wraps(begin)
-    def __iter__(self):
-        memoized.look_up()
-        return begin(self)
-
-    @functools.wraps(fetcher)
-    def create_fetcher(*args, **kwargs):
-        memoized.look_up()  # in a worker that was not forked
-        return fetcher(*args, **kwargs)
-
-    setattr(module.DataLoader, "__iter__", __iter__)  # noqa: B010 - mypy lets no method be assigned
-    module._DatasetKind.create_fetcher = staticmethod(create_fetcher)
+    at_beginnings(memoized.look_up, watch, at_backward)
 
 
 class _MemoizedCalls:
