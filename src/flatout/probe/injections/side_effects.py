@@ -33,7 +33,7 @@ class SideEffects:
     """
 
     def __init__(self, function, args, kwargs):
-        self._reached = (args, kwargs, *_surroundings(function))
+        self._reached = (args, kwargs, *surroundings(function))
         self._arrays = _arrays(self._reached)
         tracked = _Tracked()
         self._parameters, self._optimizers, self._loaders = tracked.parameters, tracked.optimizers, tracked.loaders
@@ -127,8 +127,8 @@ def _looked_at(tensor):
         return None
 
 
-def _surroundings(function):
-    """Values of a function's globals and closure."""
+def surroundings(function):
+    """Values of the globals that a function's code names, and of its closure."""
     found = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
     for cell in function.__closure__ or ():
         try:
