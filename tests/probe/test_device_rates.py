@@ -196,3 +196,24 @@ def test_tf32_is_on_for_its_rate_only_and_left_out_where_it_cannot_be_set(monkey
 
     monkeypatch.setattr(torch, "set_float32_matmul_precision", mixed)
     assert device_rates._tf32_flops("cuda", None) is None and len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "others"),
+    [
+        ("flags : fpu avx512f avx512_bf16", ("bfloat16",)),
+        ("Features : asimd bf16", ("bfloat16",)),
+        ("flags : fpu avx512f", ()),
+        (None, ()),
+    ],
+)
+def test_16_bits_are_measured_on_a_cpu_that_has_instructions_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str | None, others: tuple[str, ...]
+) -> None:
+    path = tmp_path / "cpuinfo"
+    if line is not None:
+        path.write_text(f"processor : 0\n{line}\n")
+    monkeypatch.setattr(device_rates, "open", lambda name: path.open(), raising=False)
+    assert device_rates._other_formats(["float32"], on_gpu=False) == others
+    assert device_rates._other_formats(["float32", "bfloat16"], on_gpu=False) == ()
+    assert device_rates._other_formats(["float64"], on_gpu=False) == ()

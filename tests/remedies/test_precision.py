@@ -98,3 +98,22 @@ def test_where_no_kernels_were_traced_only_the_share_of_computation_counts() -> 
 def test_a_trace_without_kernels_in_its_step_promises_nothing() -> None:
     operators = small_operators(0.010, on_device=True, kernels_s=0.0, work=())
     assert operators.in_kernels_s(1.0) == 0.0
+
+
+def on_cpu(bfloat16: float | None, *work: KernelWork) -> dict[str, Remedy]:
+    """Of a step of 10 ms on a CPU that has this many FLOP/s in bfloat16, for 1e12 in float32."""
+    rates = {"float32": 1e12} | ({} if bfloat16 is None else {"bfloat16": bfloat16})
+    ceilings = Ceilings(2, rates, rates, ((1 << 26, 1e10),))
+    context = Context.of(replace(healthy(cpu=0.001), operators=small_operators(0.0, work=work, ceilings=ceilings)))
+    return {remedy.id: remedy for remedy in propose(context, judge(context)[0])[0]}
+
+
+def test_a_cpu_computes_in_16_bits_where_that_was_measured_to_be_faster() -> None:
+    work = KernelWork("convolution", "float32", 0.010, 10.0, 1e10, 1e4)
+    remedy = on_cpu(3e12, work)["mixed_precision"]
+    # A third of the time of products at full speed is left; half of what is saved at the least.
+    assert remedy.gain.predicted == pytest.approx(10 / (10 - 6), rel=0.15)
+    assert remedy.settings == {"autocast": "bf16"} and "torch.autocast('cpu', dtype=torch.bfloat16)" in remedy.how
+    for rate in (None, 1.1e12, 2e10):
+        assert "mixed_precision" not in on_cpu(rate, work)
+    assert "mixed_precision" not in on_cpu(3e12, replace(work, dtype="bfloat16"))

@@ -149,7 +149,9 @@ def test_one_pair_alone_makes_nothing_slower(tmp_path: Path, monkeypatch: pytest
     said: list[str] = []
     monkeypatch.setattr(ProgressLog, "say", lambda self, text: said.append(text))
     found = tried(tmp_path, Machine({"x": 0.5}), "x", budget_s=22.0)
-    assert any(text.startswith("the budget has room for one pair of runs, and a proof needs two") for text in said)
+    assert any(
+        text.startswith("the budget may have room for one pair of runs only, and a proof needs two") for text in said
+    )
     assert found.best.outcome == "unconfirmed" and "one pair of runs only" in found.best.why
 
 

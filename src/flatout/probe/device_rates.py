@@ -4,6 +4,7 @@ They take some 0.5 s, with the threads and settings of the training, in the type
 """
 
 import collections
+import itertools
 import time
 from typing import Any
 
@@ -30,6 +31,8 @@ _DTYPES = {"float": "float32", "double": "float64", "c10::Half": "float16", "c10
 _PRODUCT = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mkldnn_rnn_layer", "aten::_cudnn_rnn")
 _ATTENTION = "aten::_scaled_dot_product_"
 _CONVOLUTION = "aten::convolution"
+_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}  # of x86, and of Arm
+_CPU_LINES = 64  # of /proc/cpuinfo, which hold all about the first core
 
 
 @torch.no_grad()
@@ -45,7 +48,7 @@ def measure(profiler):
     if ranks > 1 and not on_gpu:
         return {"failed": "%d ranks share the cores" % ranks}
     timed = timer(device)
-    others = _other_formats(products) if on_gpu else ()
+    others = _other_formats(products, on_gpu)
     with torch.autocast(device, enabled=False):
         cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
         product_flops = {name: _product_flops(getattr(torch, name), device, timed) for name in products}
@@ -60,8 +63,8 @@ def measure(profiler):
             },
             "memory_bps": memory_bps(_ON_GPU if on_gpu else _ON_CPU, device, timed),
         }
-        if others:
-            product_flops.update({name: _product_flops(getattr(torch, name), device, timed) for name in others})
+        product_flops.update({name: _product_flops(getattr(torch, name), device, timed) for name in others})
+        if others and on_gpu:
             rate = _tf32_flops(device, timed) if torch.cuda.get_device_capability() >= (8, 0) else None
             product_flops.update({TF32: rate} if rate else {})
     if products and not on_gpu:
@@ -69,13 +72,25 @@ def measure(profiler):
     return found
 
 
-def _other_formats(products):
-    """The 16-bit type that a step in float32 might use instead, if its tensor cores have one."""
-    capability = torch.cuda.get_device_capability()
-    if "float32" not in products or capability < (7, 0):
+def _other_formats(products, on_gpu):
+    """The 16-bit type that a step in float32 might use instead, if tensor cores or the CPU's instructions have one."""
+    if "float32" not in products:
         return ()
-    kind = "bfloat16" if capability >= (8, 0) else "float16"
-    return () if kind in products else (kind,)
+    if on_gpu:
+        capability = torch.cuda.get_device_capability()
+        kind = "bfloat16" if capability >= (8, 0) else "float16" if capability >= (7, 0) else ""
+    else:
+        kind = "bfloat16" if _multiplies_bfloat16() else ""
+    return () if not kind or kind in products else (kind,)
+
+
+def _multiplies_bfloat16():
+    """True if the CPU has instructions for it: without them, products take many times as long."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return any(not _BFLOAT16.isdisjoint(line.split()) for line in itertools.islice(file, _CPU_LINES))
+    except OSError:
+        return False
 
 
 def _tf32_flops(device, timed):

@@ -312,6 +312,7 @@ class _Session:
         traced = self._take_trace(step_s) if self.trace else True
         if self.experiments and measurable and traced and not self.signals.stop:
             # The last of all: the training learns from wrong batches in it, and never goes on.
+            self.progress.say("measured; last, steps with batches that are handed out again, then the training ends")
             self._command(COMMAND_REPLAY)
             self._wait_for(lambda live: live.replayed, EXPERIMENTS_WITHIN_S)
 

@@ -176,7 +176,7 @@ class Trying:
         )
         if not self.budget.room(2 * runs):
             self.log.say(
-                "the budget has room for one pair of runs, and a proof needs two: "
+                "the budget may have room for one pair of runs only, and a proof needs two: "
                 f"--budget {as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)}"
             )
         bounds = Bounds(
