@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from flatout.probe.injections.packed_results import pack, unpack
+from flatout.probe.packed_results import pack, unpack
 
 NEW_PANDAS = pytest.mark.skipif(int(pandas.__version__.split(".")[0]) < 3, reason="before pandas 3 tables share memory")
 

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from .injections.packed_results import pack
+from .packed_results import pack
 from .recorder import now
 
 MOST_SAMPLES = 16  # of a flip in every second one, each would have to come out alike twice

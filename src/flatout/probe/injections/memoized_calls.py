@@ -11,13 +11,13 @@ from typing import Any
 
 from .. import in_place, memory_room
 from ..hooks import native_opens
+from ..packed_results import pack, unpack
 from ..recorder import report_fault
 from ..sample_memory import SampleMemory
 from .beginnings import at_beginnings
 from .call_keys import CallKeys
 from .decoded import Kept, wanted_room
 from .named_functions import NamedFunction, find
-from .packed_results import pack, unpack
 from .read_files import ReadFiles
 from .side_effects import Draws
 

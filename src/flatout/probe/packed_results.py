@@ -5,7 +5,7 @@ import pickle
 import sys
 from typing import Any
 
-from ..sites import is_user_file
+from .sites import is_user_file
 
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE, of classes that are made while the program runs
 # What a class may have that makes its objects more than their attributes.
