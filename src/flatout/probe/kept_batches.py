@@ -85,7 +85,7 @@ def doubled_batch(batch, batch_size) -> Any:
     raise because
 
 
-def bytes_of(part):
+def bytes_of(part) -> int:
     """Bytes of the tensors and arrays of a batch."""
     held = getattr(part, "nbytes", None)
     if isinstance(held, int):
