@@ -170,6 +170,21 @@ def test_tensors_made_of_lists_before_the_forward_pass_are_input(tmp_path) -> No
     assert ledger.account("batch_wait").seconds == pytest.approx(1.2)
 
 
+def test_what_a_call_of_the_model_gives_is_no_batch_though_its_line_makes_a_tensor(tmp_path) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(4):
+        main.step(forward_s=0.1, backward_s=0.2, optimizer_s=0.1, host_s=0.6)
+    calls = "logits, value = policy(torch.from_numpy(state))"
+    main.sample(0.05, calls, line=71)  # in the forward pass
+    main.sample(0.7, calls, line=71)  # before it
+    main.sample(1.7, "choice = Categorical(logits=logits)", line=72)
+    main.sample(2.7, "print(loss)")
+    ledger = ledger_of(load_run(run.write()))
+    assert ledger.account("batch_wait").seconds == pytest.approx(0.6)
+    assert ledger.account("host_other").seconds == pytest.approx(1.2)
+
+
 def test_the_other_lines_of_a_function_that_makes_tensors_are_input_but_for_the_loop(tmp_path) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()

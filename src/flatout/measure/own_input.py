@@ -151,8 +151,9 @@ def divide_input(
     kind = gap * (int(account.max(initial=0)) + 1) + account
     if len(candidates):
         before = (piece >= 0) & (candidates & likely)[piece]
-        shows |= _makes_tensors(samples, before, (piece >= 0) & computing[piece])
-        shows |= _prepares_batch(samples, before, shows)
+        in_step = (piece >= 0) & computing[piece]
+        shows |= _makes_tensors(samples, before, in_step)
+        shows |= _prepares_batch(samples, before, shows, in_step)
     return divide(pieces, candidates, kind, samples, piece, shows)
 
 
@@ -178,16 +179,23 @@ def _on_stack(samples: Samples, stack: int) -> set[tuple[str, str]]:
     return {(str(frame[0]), str(frame[2])) for frame in frames_of(samples.names, stack)}
 
 
-def _prepares_batch(samples: Samples, candidates: Flags, shows: Flags) -> Flags:
+def _prepares_batch(samples: Samples, candidates: Flags, shows: Flags, computing: Flags) -> Flags:
     """Samples of lines that work on a batch which another line of their function has made: they belong to it.
 
+    What a line gives that calls the model, as ``logits = policy(torch.from_numpy(state))``, is no batch.
     Pure Python keeps the interpreter lock for 5 ms, so that the sampler often meets code that makes a batch on the
     first line after it that gives the lock away.
     """
     assigned: dict[tuple[str, str], set[str]] = {}
+    calls = {
+        (file, line)
+        for id in np.unique(samples.stack[computing]).tolist()
+        for file, line, _function, _source, user in frames_of(samples.names, id)
+        if user
+    }
     for id in np.unique(samples.stack[candidates & shows]).tolist():
-        for file, _line, function, source, user in frames_of(samples.names, id):
-            names = _ASSIGNED.match(str(source).strip()) if user else None
+        for file, line, function, source, user in frames_of(samples.names, id):
+            names = _ASSIGNED.match(str(source).strip()) if user and (file, line) not in calls else None
             if names:
                 assigned.setdefault((file, function), set()).update(_NAME.findall(names[1]))
     found = np.zeros(len(samples), bool)
