@@ -57,7 +57,7 @@ def test_features_are_kept_where_they_fit_and_one_module_makes_them() -> None:
     assert offered.semantic_class == "numerics"
     two = (FrozenModule("Net.a", 0.002, 1.0, 2048.0), FrozenModule("Net.b", 0.002, 1.0, 2048.0))
     by_hand = remedies(trained(modules=two))["features_once"]
-    assert by_hand.settings == {} and "TensorDataset" in by_hand.how
+    assert by_hand.settings == {} and "in place of the samples" in by_hand.how
     large = (FrozenModule("Net.backbone", 0.004, 1.0, 1e6),)
     assert "features_once" not in remedies(trained(healthy(**ROOM, dataset_len=10_000), modules=large))
 

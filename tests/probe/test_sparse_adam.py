@@ -10,7 +10,7 @@ import pytest
 from tests.probe.test_injections import trained
 
 SCRIPT = """
-import json, sys
+import copy, json, sys
 import torch
 
 ROWS, KINDS = 70_000, %r
@@ -58,6 +58,10 @@ def train(kind, sparse):
             rate.step()
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=kind != "zeros")
+        if kind == "copied" and step == 2 and not sparse:
+            table, head, optimizers = copy.deepcopy((table, head, optimizers))
+        if kind == "other optimizer" and step == 2 and not sparse:
+            optimizers[0] = torch.optim.RMSprop([*table.parameters(), *head.parameters()], 0.01)
         if kind == "resumed" and step == 2 and not sparse:
             saved = optimizers[0].state_dict()
             optimizers[0] = torch.optim.Adam([*table.parameters(), *head.parameters()], 0.01)
@@ -69,7 +73,15 @@ def train(kind, sparse):
 print(json.dumps({kind: [train(kind, False), train(kind, True) if kind in %r else None] for kind in KINDS}))
 """
 DENSE = ("all", "decayed", "adamw", "tied", "sgd", "amsgrad")  # all rows move, or the tables stay as they are
-SPARSE = ("plain", "clip_grad_norm_", "clip_grad_value_", "zeros", "closure", "resumed")  # as SparseAdam does it
+SPARSE = (
+    "plain",
+    "copied",
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "zeros",
+    "closure",
+    "resumed",
+)  # as SparseAdam does it
 OTHERS = {"sgd": "tables are trained by other than Adam", "amsgrad": "the optimizer has amsgrad=True"}
 
 
@@ -110,6 +122,14 @@ def test_other_rows_stay_as_they_are_as_with_sparse_adam(
     if kind == "clip_grad_norm_":  # the first step's weights are the same
         assert found["norms"][0] == pytest.approx(dense["norms"][0], rel=1e-5)
     assert found["state"] == dense["state"] == ["exp_avg", "exp_avg_sq", "step"]
+
+
+def test_another_optimizer_gets_dense_gradients_again(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT % (("other optimizer",), ()))
+    seen, said = trained(path, sparse_adam=True)
+    assert seen["other optimizer"][0]["layouts"] == ["torch.sparse_coo", "torch.strided"]
+    assert "tables are trained by other than Adam" in said
 
 
 @pytest.mark.parametrize(("kind", "why"), OTHERS.items())

@@ -112,7 +112,7 @@ def test_a_cpu_computes_in_16_bits_where_that_was_measured_to_be_faster() -> Non
     work = KernelWork("convolution", "float32", 0.010, 10.0, 1e10, 1e4)
     remedy = on_cpu(3e12, work)["mixed_precision"]
     # A third of the time of products at full speed is left; half of what is saved at the least.
-    assert remedy.gain.predicted == pytest.approx(10 / (10 - 6), rel=0.15)
+    assert remedy.gain.predicted == pytest.approx(3.0, rel=0.05) and remedy.gain.low <= 1.5
     assert remedy.settings == {"autocast": "bf16"} and "torch.autocast('cpu', dtype=torch.bfloat16)" in remedy.how
     for rate in (None, 1.1e12, 2e10):
         assert "mixed_precision" not in on_cpu(rate, work)

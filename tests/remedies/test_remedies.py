@@ -465,6 +465,12 @@ def test_what_reports_is_called_less_often_the_more_it_takes(seconds: float, eve
     assert f"in every {every}th step" in found.title
 
 
+def test_what_makes_a_loader_reports_nothing() -> None:
+    called = {"host_other": [CalledFunction("/home/me/data.py", "Samples.get_train_loader", 0.004 * BATCHES)]}
+    view = replace(healthy(busy=COMPUTE | {"host_other": 0.004}), called_functions=called)
+    assert "report_less" not in offered(view)
+
+
 def test_validation_that_keeps_gradients_is_to_leave_them_out() -> None:
     view = healthy(gaps={"validation": 1.0})
     kept = offered(replace(view, validation_calls=ValidationCalls(0.8, 1.0)))["validate_without_gradients"]

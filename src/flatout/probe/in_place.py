@@ -186,9 +186,11 @@ def _compile(tree, plain, flags):
 
 def _same(one, other):
     """True if two code objects do the same."""
-    for field in ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_flags"):
+    for field in ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars"):
         if getattr(one, field) != getattr(other, field):
             return False
+    if (one.co_flags ^ other.co_flags) & ~inspect.CO_NESTED:  # a class inside a function is compiled outside of it
+        return False
     if len(one.co_consts) != len(other.co_consts):
         return False
     for mine, theirs in zip(one.co_consts, other.co_consts):

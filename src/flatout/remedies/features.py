@@ -9,7 +9,7 @@ from flatout.predict.fetch_changes import samples_there_are
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import without_features
 from flatout.probe.settings import SETTINGS
-from flatout.remedies.decoding import MEMORY_SHARE
+from flatout.remedies.decoding import MEMORY_SHARE, wanted_room
 from flatout.remedies.proposal import NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import size
@@ -30,7 +30,9 @@ def features_once(context: Context, cause: Cause) -> Proposal | None:
     room = int(MEMORY_SHARE * available)
     if needed is not None and needed > room:
         return None
-    settings = {"sample_cache_bytes": room, "features_once": alone.name} if alone is not None else None
+    settings = None
+    if alone is not None:
+        settings = {"sample_cache_bytes": wanted_room(needed, room) if needed else room, "features_once": alone.name}
 
     def without(left: float) -> Change:
         return without_features(context, (1.0 - left) * frozen.seconds)
@@ -42,7 +44,7 @@ def features_once(context: Context, cause: Cause) -> Proposal | None:
         least=without(_MOST_LEFT) if frozen.same_samples else Change(),
         most=without(_LEAST_LEFT),
         how="one pass before the training that stores what it gives for each sample, under torch.no_grad() and "
-        "eval(), then a TensorDataset of these for the rest of the model",
+        "eval(); then these in place of the samples, or beside them by index where other parts need the samples too",
         settings=settings if alone is not None and re.fullmatch(SETTINGS["features_once"].form, alone.name) else None,
         basis="measured time of its calls, from the second pass on; assumes that finding and copying what is stored "
         "takes a tenth of it" + ("" if frozen.same_samples else ", and that samples come again as they were"),

@@ -21,6 +21,8 @@ LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
 IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy for one function is worth it
 _MOST = 3
 _COMPUTED = 0.9  # of the call of a metric, that its value takes; the rest gathers what it needs
+# Names of functions that make what the training goes through next, as get_train_loader, and report nothing.
+_MAKES = re.compile(r"loader|data_?set|sampler", re.IGNORECASE)
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 _BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
 
@@ -30,7 +32,9 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
     """Call what only reports in every tenth step, or less often where a tenth of it would still be much."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
-    costly = [one for one in called if one.seconds >= LEAST_SHARE * window_s][:_MOST]
+    costly = [one for one in called if one.seconds >= LEAST_SHARE * window_s and not _MAKES.search(one.name)][:_MOST]
+    if not costly:
+        return None
     all_s = sum(one.seconds for one in costly) / context.model.batches
     tenth_s = all_s / EVERY
     every = RARELY if tenth_s > _STILL_MUCH * (context.model.now.total_s - all_s + tenth_s) else EVERY

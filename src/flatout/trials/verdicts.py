@@ -40,6 +40,7 @@ _VERBS = {
     FAILED: "breaks the training",
     TOO_SHORT: "trains too few steps to compare",
 }
+_KEEPING = "sample_cache_bytes"  # the setting of all that is kept from pass to pass
 
 
 def diverges(pairs: Pairs) -> bool:
@@ -76,6 +77,10 @@ def judge(
     other = "" if semantic_class == OPTIMISATION else _other_work(pairs, *speeds)
     same = losses.passed and not other
     outcome, why = _outcome(ratio, losses, other, diverges(pairs))
+    if _KEEPING in settings and outcome in (NO_GAIN, UNCONFIRMED, SLOWER):
+        why += (
+            "; what is kept in memory gains from the second pass over the data on, and these runs may lie in the first"
+        )
     return Judged(
         title=title,
         outcome=outcome,

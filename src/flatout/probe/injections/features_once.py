@@ -11,6 +11,7 @@ import threading
 from typing import Any
 
 import torch
+from torch.nn.modules import module as torch_modules
 
 from .. import in_place, live_objects, memory_room
 from ..module_passes import transformed
@@ -20,8 +21,9 @@ from ..wrap import is_compiling, is_traced
 from .batch_rows import Form, NotByRows, bytes_of_rows, close, tensors
 from .beginnings import at_beginnings
 from .decoded import Kept, wanted_room
-from .module_state import digest, looked_at
+from .module_state import ModuleState, Unknown
 from .object_state import PLAIN
+from .read_files import ReadFiles
 from .side_effects import Draws
 
 SETTING = "features_once"
@@ -100,9 +102,11 @@ class _Module:
 
     def __init__(self, module, function, kept, refuse):
         self._module, self._function, self._kept, self._refuse = module, function, kept, refuse
+        self._files = ReadFiles()
         self._running = threading.local()  # .on: a call that is computed to be stored
         self._alone = False
-        self._states: Any = []  # pairs of what was seen of it, and its digest
+        self._state = ModuleState(module)
+        self._states: Any = []  # what was seen of it, objects kept for that, and its digest
         self._forms: Any = {}  # of what it gives, by what is given besides tensors
         self._agreed = self._hits = self._changing = 0
 
@@ -110,8 +114,10 @@ class _Module:
         """The result in a tuple; None: the body has to run."""
         if self._alone or getattr(self._running, "on", False) or is_compiling() or transformed() or is_traced():
             return None
+        if torch_modules._global_forward_hooks or torch_modules._global_forward_pre_hooks:
+            return None  # they may change what a layer gives
         try:
-            state = looked_at(self._module)
+            state = self._state.look()
             call = self._looked_up(state, args, kwargs)
         except Exception as error:
             self._left_alone(error)
@@ -124,29 +130,33 @@ class _Module:
             if self._hits % _AGAIN and self._agreed >= _CHECKED:
                 self._kept.used()
                 return (found,)
-        draws = Draws()
+        given, draws = list(tensors((args, kwargs))), Draws()
+        versions = [one._version for one in given]
         self._running.on = True
         try:
-            made = self._function(self._module, *args, **kwargs)
+            with self._files.watched() as files:
+                made = self._function(self._module, *args, **kwargs)
         finally:
             self._running.on = False
         try:
+            if [one._version for one in given] != versions:
+                raise _LeftAlone("a call changes what it is given")
+            if files.paths:
+                raise _LeftAlone("a call opens files")
             if draws.finish() or draws.count:
                 raise _LeftAlone("it draws random numbers")
-            if looked_at(self._module) != state:
+            if self._state.look()[0] != state[0]:
                 self._changing += 1  # the first calls may fill caches
                 if self._changing > _MOST_CHANGING:
                     raise _LeftAlone("a call changes what it holds")
                 return (made,)
-            self._keep(around, keys, [*tensors((args, kwargs)), *self._held()], found, made)
+            self._keep(around, keys, [*given, *self._state.held()], found, made)
         except Exception as error:
             self._left_alone(error)
         return (made,)  # it has run, and does not run twice
 
     def _looked_up(self, state, args, kwargs):
         """What is given beside tensors, the key of each sample, and the stored result; None: nothing is to be kept."""
-        if state is None:
-            raise _LeftAlone("it has hooks, which run when it computes")
         given = list(tensors((args, kwargs)))
         if torch.is_inference_mode_enabled() or not given or not given[0].dim():
             return None
@@ -165,13 +175,13 @@ class _Module:
         return around, keys, form.joined(stored) if all(row is not None for row in stored) else None
 
     def _digest(self, state):
-        for known, found in self._states:
-            if known == state:
+        for looked, _kept, found in self._states:
+            if looked == state[0]:
                 return found
         if len(self._states) == _MOST_STATES:
             raise _LeftAlone("what it computes with changes")
-        found = digest(self._module)
-        self._states.append((state, found))
+        found = self._state.digest()
+        self._states.append((*state, found))
         return found
 
     @staticmethod
@@ -199,11 +209,8 @@ class _Module:
         else:
             raise _LeftAlone("it gave something else than before for the same samples")
 
-    def _held(self):
-        return (*self._module.parameters(), *self._module.buffers())
-
     def _left_alone(self, error):
-        known = isinstance(error, (_LeftAlone, NotByRows))
+        known = isinstance(error, (_LeftAlone, NotByRows, Unknown))
         if not known and not isinstance(error, (RuntimeError, TypeError, ValueError, OSError, AttributeError)):
             report_fault(SETTING)
         self._alone = True

@@ -39,7 +39,7 @@ class Seen:
             return repr(value).encode("utf-8", "surrogatepass")
         looked: Any = []
         held: Any = []
-        _look(value, looked, held, 0)
+        look(value, looked, held)
         known = self._known.get(name)
         if known is None or known[0] != looked:
             made = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -48,7 +48,8 @@ class Seen:
         return known[1]
 
 
-def _look(value, looked, held, depth):
+def look(value, looked, held, depth=0):
+    """Add to ``looked`` what shows that a value is as it was, and to ``held`` the objects that keep ids for it."""
     if type(value) in PLAIN:
         looked.append(value)
         return
@@ -68,11 +69,11 @@ def _look(value, looked, held, depth):
         step = max(len(value) // _GLANCED, 1)
         parts = itertools.islice(value.values(), _GLANCED) if isinstance(value, dict) else value[::step]
         for part in parts if depth < _DEEPEST else ():
-            _look(part, looked, held, depth + 1)
+            look(part, looked, held, depth + 1)
     elif depth < _DEEPEST and (_has_plain_state(value) or is_of_the_users(type(value))):
         for name, part in attributes_of(value).items():
             looked.append(name)
-            _look(part, looked, held, depth + 1)
+            look(part, looked, held, depth + 1)
 
 
 def _look_at_array(numpy, value, looked, held, depth):
@@ -85,7 +86,7 @@ def _look_at_array(numpy, value, looked, held, depth):
         looked.append(some.tobytes())
     elif depth < _DEEPEST:
         for part in some:
-            _look(part, looked, held, depth + 1)
+            look(part, looked, held, depth + 1)
 
 
 def add_part(made, one: Any, depth=0, parents=()):

@@ -42,7 +42,8 @@ def _step(tables, original):
                 loss = closure()
         taken = []
         for group in self.param_groups:
-            for weight in tables.among(group):
+            # Also of copies of the tables, which are none of those that were found.
+            for weight in group["params"] if type(self) in (Adam, AdamW) and tables.any else ():
                 gradient = weight.grad
                 if gradient is not None and gradient.layout is torch.sparse_coo:
                     _update(self, group, weight, gradient.coalesce())

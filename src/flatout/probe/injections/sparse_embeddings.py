@@ -13,6 +13,7 @@ from torch.optim import SGD, Optimizer
 from .clipping import clip_rows_of_sparse_gradients
 
 SETTING = "sparse_embeddings"
+_MARK = "_flatout_sparse"  # of a table whose gradients are sparse, and of its copies
 _LEAST_VALUES = 1_000_000  # of a table: smaller ones take less time than the handling of indices
 
 
@@ -76,6 +77,11 @@ class Tables:
         if not modules:
             return
         why = self._why_not(optimizer, group)
+        if why is not None and any(getattr(one, _MARK, False) for one in modules):
+            for one in modules:
+                one.sparse = False  # of an optimizer that takes no sparse gradients
+            self.make_dense(why)
+            return
         if why is None and torch.distributed.is_available() and torch.distributed.is_initialized():
             why = "other processes' gradients are dense"
         if why is None and any(getattr(one.weight, "_backward_hooks", None) for one in modules):
@@ -85,8 +91,14 @@ class Tables:
             return
         for module in modules:
             module.sparse = True
+            setattr(module, _MARK, True)
         self._modules += modules
         self._injected.done(self._setting)
+
+    @property
+    def any(self):
+        """True if there are such tables."""
+        return bool(self._modules)
 
     def among(self, group):
         """The weights of such tables in a group of an optimizer."""
@@ -111,7 +123,7 @@ def _is_table(one):
     kind = type(one)
     return (
         issubclass(kind, (torch.nn.Embedding, torch.nn.EmbeddingBag))
-        and not one.sparse
+        and (not one.sparse or vars(one).get(_MARK, False))
         and not one.scale_grad_by_freq
         and getattr(one, "mode", "") != "max"
     )
