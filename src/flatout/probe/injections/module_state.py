@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import os
+from typing import Any
 
 import torch
 
@@ -41,7 +42,7 @@ class ModuleState:
         tensors = self.held()
         looked = [(id(one), one._version, one.data_ptr()) for one in tensors]
         looked += map(_norm, tensors)
-        kept = []
+        kept: Any = []
         for part in parts:
             for name, value in _attributes(part):
                 looked.append(name)
