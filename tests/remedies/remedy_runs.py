@@ -55,6 +55,7 @@ from tests.diagnose.views import (
     tried,
     unused,
     with_loader,
+    without_workers,
 )
 
 TWICE = RepeatedWork(0.3, 0.5, (RepeatedLine("/home/me/train.py", 12, "step", "", "mm", 0.003, 35),))
@@ -114,6 +115,7 @@ TABLES: dict[str, Any] = {
     "epochs_started": 2,
 }
 TEXTS: dict[str, Any] = {**TABLES, "packages": {"decode": "json"}}
+NUMBERS: dict[str, Any] = {"samples": BATCHES * 1024, "batch_bytes": 24_000, "cpu_groups": {"other": 1.0}}
 STREAM: dict[str, Any] = {"cpu_groups": {"decode": 0.9, "other": 0.1}, "files_per_sample": 12.0, "dataset_len": None}
 CHUNKS: dict[str, Any] = {
     "cpu_groups": {"read": 0.8, "other": 0.2},
@@ -275,6 +277,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "cheaper_transform": (
         lambda: saturated(**TRANSFORMS, transforms=JITTERED),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=JITTERED),
+    ),
+    "whole_batches": (
+        lambda: with_loader(without_workers(), **NUMBERS),
+        lambda: with_loader(fetching_in_vain(), **NUMBERS),
     ),
     "stored_samples": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
     "transformed_once": (

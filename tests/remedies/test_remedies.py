@@ -36,6 +36,7 @@ from tests.diagnose.views import (
     small_operators,
     spread,
     starved,
+    with_loader,
     without_workers,
 )
 
@@ -463,6 +464,16 @@ def test_what_reports_is_called_less_often_the_more_it_takes(seconds: float, eve
     found = offered(view)["report_less"]
     assert found.settings == {"call_every": f"me/train.py:Journal.write:{every}"}
     assert f"in every {every}th step" in found.title
+
+
+def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
+    numbers: dict[str, Any] = {"samples": BATCHES * 1024, "batch_bytes": 24_000, "cpu_groups": {"other": 1.0}}
+    remedy = offered(with_loader(without_workers(), **numbers))["whole_batches"]
+    # A tenth of 40 ms of fetching is left beside 10 ms of computing.
+    assert remedy.gain.predicted == pytest.approx(50 / 14, rel=0.05) and remedy.settings == {}
+    assert "BatchSampler" in remedy.how and remedy.semantic_class == IDENTICAL
+    for others in ({"batch_bytes": 50_000_000}, {"samples": BATCHES * 32}, {"cpu_groups": {"decode": 1.0}}):
+        assert "whole_batches" not in offered(with_loader(without_workers(), **(numbers | others)))
 
 
 def test_what_makes_a_loader_reports_nothing() -> None:

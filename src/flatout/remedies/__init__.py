@@ -87,6 +87,7 @@ from flatout.remedies.unneeded_work import (
     unbind,
 )
 from flatout.remedies.volumes import device_augmentation, staged_volumes
+from flatout.remedies.whole_batches import whole_batches
 from flatout.remedies.whole_model import compile_model, cuda_graphs
 from flatout.remedies.workers import (
     fewer_workers,
@@ -124,6 +125,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     transformed_once,
     samples_memoized,
     device_augmentation,
+    whole_batches,
     columns_as_arrays,
     tokenise_once,
     cheaper_reads,
