@@ -99,6 +99,10 @@ def test_a_few_costly_samples_are_skew_where_the_workers_compute() -> None:
     # Timed once each, their time may be that of waiting for a core.
     assert slow_samples(seconds[:200], np.full(200, -1), 0.9) is None
     assert slow_samples(np.linspace(0.001, 0.009, 200), index[:200]) is None
+    # Three tensors of a number each took 4 ms where another thread had the core meanwhile.
+    interrupted = np.where(np.arange(400) % 100 == 0, 0.004, 0.000005)
+    assert slow_samples(interrupted, np.arange(400), 0.3) is None
+    assert slow_samples(interrupted, np.arange(400), 0.0) is not None
 
 
 def events(*rows: tuple[int, float, float, int]) -> Any:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 _SLOW = 5.0  # times the median sample
 _FEW = 0.15  # of the samples; more are not the exception
 _LEAST_SAMPLES = 20
+_CONTENDED = 0.1  # of the fetches, waiting for a core
+_SLICE_S = 0.024  # the longest turn of another thread on a core, under Linux's usual settings
 _LEAST_SLOW = 3  # one or two are the first of a worker, which opens and imports
 
 
@@ -38,7 +40,8 @@ def slow_samples(
     """The few slow samples, or None if there are none, or too few were timed.
 
     A sample may take long because its process lost the core. Samples that were timed several times count with the
-    shortest of them; where all were timed once, that share of all time is taken off the excess.
+    shortest of them; where all were timed once, that share of all time is taken off the excess, and beside others on
+    the cores a sample counts only if it took longer than one of them may have had its core.
 
     Args:
         seconds: of each timed sample.
@@ -58,7 +61,10 @@ def slow_samples(
     if len(shortest) < _LEAST_SAMPLES:
         return None
     median = float(np.median(shortest))
-    slow = np.flatnonzero(shortest > _SLOW * median)
+    slowest = _SLOW * median
+    if once and waited_for_a_core > _CONTENDED:
+        slowest = max(slowest, _SLICE_S)
+    slow = np.flatnonzero(shortest > slowest)
     if len(slow) < _LEAST_SLOW or len(slow) > _FEW * len(shortest) or median <= 0:
         return None
     excess = float((shortest[slow] - median).sum() / shortest.sum()) - (waited_for_a_core if once else 0.0)
