@@ -23,7 +23,16 @@ def fixes(tmp_path: Path) -> Path:
         ("prefetch_factor", Gain(1.1, 1.0, 1.2), Ratio(1.1, 0.3, 3.1, 2)),
         ("pin_memory", Gain(1.1, 1.0, 1.2), None),
     ):
-        trial = Trial(remedy, f"do {remedy}", "identical", {}, gain, KEPT if ratio else DROPPED, "", ratio)
+        trial = Trial(
+            remedy,
+            f"do {remedy}" + " and more" * 4 * (remedy == "persistent_workers"),
+            "identical",
+            {},
+            gain,
+            KEPT if ratio else DROPPED,
+            "",
+            ratio,
+        )
         journal.write("trial", trial=trial.to_dict())
     return tmp_path / "fixes"
 
@@ -41,6 +50,8 @@ def test_the_command_shows_them(fixes: Path, capsys: pytest.CaptureFixture[str])
     text = capsys.readouterr().out
     assert "num_workers" in text and "outside" in text and "undecided" in text and "Left out: 1 whose" in text
     assert max(map(len, text.splitlines())) <= 80
+    long = next(line for line in text.splitlines() if line.endswith("..."))
+    assert "  inside     do persistent_workers" in long  # a title that is too long says so, and hides no mark
     assert main(["calibration", "--fixes-dir", str(fixes), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["remedies"]["num_workers"]["count"] == 2
 

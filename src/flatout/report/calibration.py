@@ -37,11 +37,12 @@ def lines(scored: Sequence[Scored], folder: Path) -> list[str]:
     ]
     if decided < len(scored):
         text += ["", f"  Left out: {len(scored) - decided} whose measurement is too uncertain to judge by."]
-    text += ["", f"  {'predicted':24}{'measured':>10}   trial"]
+    text += ["", f"  {'predicted':24}{'measured':>10}  {'':9}  trial"]
     for one in scored:
-        mark = "  undecided" if not one.decided else "" if one.inside else "  outside"
-        line = f"  {interval(one.predicted):24}{factor(one.measured.factor):>10}   {one_line(one.title)[:40]}{mark}"
-        text.append(line[:WIDTH])
+        mark = "undecided" if not one.decided else "inside" if one.inside else "outside"
+        line = f"  {interval(one.predicted):24}{factor(one.measured.factor):>10}  {mark:9}  "
+        title, room = one_line(one.title), WIDTH - len(line)
+        text.append(line + (title if len(title) <= room else f"{title[: room - 3]}..."))
     return text
 
 
