@@ -177,7 +177,7 @@ def test_a_step_in_float32_is_compared_with_what_the_gpu_has_units_for(
     monkeypatch: pytest.MonkeyPatch, products: list[str], capability: tuple[int, int], expected: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert device_rates._other_formats(products) == expected
+    assert device_rates._other_formats(products, on_gpu=True) == expected
 
 
 def test_tf32_is_on_for_its_rate_only_and_left_out_where_it_cannot_be_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ VALUES: dict[str, Any] = {
     "debugging_off": "anomaly_mode",
     "call_every": "script.py:report:2",
     "memoize": "script.py:sample",
+    "features_once": "Sequential",
     "trim_padding": "mask",
 }
 TYPICAL = {int: 2, bool: True}
