@@ -290,7 +290,7 @@ def test_what_checkpointing_computes_again_counts_behind_random_numbers_too(
 
     found = looked_at(lambda: checkpoint(dropped, values, use_reentrant=reentrant).sum().backward())
     assert "addmm" not in found["again"] and found["again_ns"] == 0
-    assert 0.1 < found["on_purpose_ns"] / found["ns"] < 0.6
+    assert 0 < found["on_purpose_ns"] < found["ns"]
     gradients = looked_at(lambda: torch.autograd.grad(dropped(values).sum(), values, create_graph=True))
     assert gradients["on_purpose_ns"] == 0
 
