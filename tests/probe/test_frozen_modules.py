@@ -61,6 +61,19 @@ def test_a_frozen_backbone_is_named_with_what_it_gives(seen: Any) -> None:
     assert (given, samples) == (STEPS * 4 * 8 * 4, STEPS * 4)
 
 
+def test_a_backbone_made_in_inference_mode_is_named_too(seen: Any) -> None:
+    with torch.inference_mode():
+        backbone = layers().requires_grad_(False).eval()
+    net = Net(backbone)
+
+    def step() -> None:
+        with torch.inference_mode():
+            features = net.backbone(torch.rand(4, 8))
+        net.head(features.clone()).sum().backward()
+
+    assert names(seen(step)) == ["Net.backbone"]
+
+
 def test_an_encoder_without_gradients_is_named_by_itself(seen: Any) -> None:
     encoder, head = layers().eval(), nn.Linear(8, 2)
 
@@ -79,7 +92,9 @@ def test_layers_of_a_frozen_chain_are_each_named(seen: Any) -> None:
     assert sorted(names(seen(lambda: net(torch.rand(4, 8)).sum().backward()))) == ["Sequential.0", "Sequential.2"]
 
 
-@pytest.mark.parametrize("kind", ["trained", "in training mode", "updated", "its input is trained", "in a thread"])
+@pytest.mark.parametrize(
+    "kind", ["trained", "in training mode", "updated", "averaged", "its input is trained", "in a thread"]
+)
 def test_what_does_not_give_the_same_is_not_named(seen: Any, kind: str) -> None:
     net = Net(layers().requires_grad_(kind == "trained").train(kind == "in training mode"))
     if kind == "in training mode":  # the layers that are the same may be, the whole is not
@@ -100,6 +115,9 @@ def test_what_does_not_give_the_same_is_not_named(seen: Any, kind: str) -> None:
             with torch.no_grad():
                 for weight in net.backbone.parameters():
                     weight.mul_(0.99)
+        if kind == "averaged":
+            for weight in net.backbone.parameters():
+                weight.data.mul_(0.99)
 
     assert seen(step) is None
 

@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from . import live_objects
+from .gradients import sum_of
 from .kept_batches import bytes_of
 from .module_passes import transformed
 from .recorder import REC, quietly
@@ -29,7 +30,7 @@ class FrozenModules:
     def __init__(self):
         self._running: Any = []  # for each module call that runs: [module, start, calls inside that may count]
         self._calls: Any = []  # (module, start, end, bytes given, samples)
-        self._known: Any = {}  # id of a module -> it, and its weights as they were in its first call
+        self._known: Any = {}  # id of a module -> it, and its weights as they were at the end of its first step
         self._device = torch.cuda.is_initialized()
         self._hooks: Any = []
         self._steps = 0
@@ -50,7 +51,11 @@ class FrozenModules:
 
     def step_ended(self):
         """A step with a backward pass is over."""
-        self._steps += bool(self._hooks)
+        if self._hooks:
+            self._steps += 1
+            for module, *_ in self._calls:
+                if id(module) not in self._known:
+                    self._known[id(module)] = module, _weights(module)
 
     @quietly
     def _begins(self, module, args):
@@ -61,27 +66,19 @@ class FrozenModules:
     def _ends(self, module, args, result):
         if threading.get_ident() != REC.training_thread:
             return
+        end = self._clock()
         while self._running:
             called, start, inside = self._running.pop()
             if called is module:
                 break
         else:
             return
-        if self._gives_the_same(module, result):
-            inside = [(module, start, self._clock(), *_sizes(result))]
+        if _gives_the_same(module, result):
+            inside = [(module, start, end, *_sizes(result))]
         if self._running:
             self._running[-1][2] += inside
         else:
             self._calls += inside
-
-    def _gives_the_same(self, module, result):
-        """True if what it gives has no gradient, and nothing in it that would show trains, draws or counts."""
-        given = list(_tensors(result))
-        if not given or any(one.requires_grad for one in given) or next(module.parameters(), None) is None:
-            return False
-        if id(module) not in self._known:
-            self._known[id(module)] = module, _weights(module)
-        return not any(_changes(part) for part in module.modules())
 
     def _clock(self):
         if not self._device:
@@ -114,10 +111,18 @@ class FrozenModules:
         }
 
 
+def _gives_the_same(module, result):
+    """True if what it gives has no gradient, and nothing in it that would show trains, draws or counts."""
+    given = list(_tensors(result))
+    if not given or any(one.requires_grad for one in given) or next(module.parameters(), None) is None:
+        return False
+    return not any(_changes(part) for part in module.modules())
+
+
 def _weights(module):
     """What shows that a weight or a buffer was written to or replaced."""
     held = itertools.chain(module.parameters(), module.buffers())
-    return [(id(one), one._version, one.data_ptr()) for one in held]
+    return [(id(one), 0 if one.is_inference() else one._version, one.data_ptr(), sum_of(one)) for one in held]
 
 
 def _changes(part):

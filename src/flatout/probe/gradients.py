@@ -47,7 +47,7 @@ class UnusedGradients:
         # Where no optimizer has a module's parameter, other code updates them all.
         for key, parameter in self._known.items() if updated else ():
             if key not in updated and parameter.shape not in copied and not _hooked(parameter):
-                total = _sum(parameter)
+                total = sum_of(parameter)
                 if total is not None:
                     self._sums[key] = parameter, total
         self._known.update(optimized)
@@ -107,14 +107,14 @@ class UnusedGradients:
         self.parameters = [
             parameter
             for key, (parameter, total) in self._sums.items()
-            if self._passes.get(key, 0) >= LEAST_PASSES and not _hooked(parameter) and _sum(parameter) == total
+            if self._passes.get(key, 0) >= LEAST_PASSES and not _hooked(parameter) and sum_of(parameter) == total
         ]
         if REC.names is not None and REC.names.has_text("clip_grad_norm_"):
             self.kept_because = "gradients are clipped by their norm, which may contain the unused ones"
 
     def described(self):
         """What the record says: elements with an unused gradient and with any, and the modules that have them."""
-        self.parameters = [found for found in self.parameters if _sum(found) == self._sums[id(found)][1]]
+        self.parameters = [found for found in self.parameters if sum_of(found) == self._sums[id(found)][1]]
         return {
             "elements": sum(parameter.numel() for parameter in self.parameters),
             "of": sum(self._sizes.values()),
@@ -180,8 +180,8 @@ def _hooked(parameter):
     return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 
 
-def _sum(parameter):
-    """The sum of all values; None of a kind that has none."""
+def sum_of(parameter):
+    """The sum of all values of a tensor, which shows also what is written through ``data``; None: it has none."""
     try:
         return float(parameter.detach().sum(dtype=torch.float64))
     except Exception:
