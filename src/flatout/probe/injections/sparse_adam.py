@@ -22,7 +22,7 @@ def install(injected, watch):
         return
     tables = Tables(injected, SETTING, _why_not)
     for kind in (Adam, AdamW):
-        if "step" in vars(kind):  # AdamW is a kind of Adam since torch 2.7
+        if "step" in vars(kind):  # in newer versions AdamW is a kind of Adam
             setattr(kind, "step", _step(tables, kind.step))  # noqa: B010
 
 
