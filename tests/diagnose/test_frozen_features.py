@@ -40,9 +40,15 @@ def test_no_more_than_the_forward_pass_of_the_window_is_won() -> None:
 
 def test_random_samples_are_no_fault_and_unknown_ones_lower_the_confidence() -> None:
     assert frozen_features(trained(same=False)) is None
-    assert found(frozen_features(trained(same=None))).confidence == 0.5
-    gain = remedies(trained(same=None))["features_once"].gain
+    known = healthy(**ROOM, dataset_len=10_000)
+    assert found(frozen_features(trained(known, same=None))).confidence == 0.5
+    gain = remedies(trained(known, same=None))["features_once"].gain
     assert gain.low < 1.03 < gain.predicted
+
+
+def test_the_target_network_of_a_game_is_no_fault() -> None:
+    assert frozen_features(trained(same=None)) is None  # a stream
+    assert frozen_features(trained(replace(healthy(**ROOM), loading=None), same=None)) is None
 
 
 def test_little_of_a_step_is_no_fault() -> None:

@@ -33,6 +33,9 @@ def frozen_features(context: Context) -> Found | Lacks | None:
         return Lacks(NO_STEP)
     if frozen is None or frozen.same_samples is False:
         return None
+    loader = context.run.loading
+    if frozen.same_samples is None and (loader is None or loader.settings.dataset_len is None):
+        return None  # what a game, a memory of it or a stream gives may never come again
     share = context.model.recovered(without_features(context, frozen.seconds))
     if share < _LEAST:
         return None
