@@ -315,6 +315,16 @@ def frozen(seconds: float = 0.004, same: bool | None = True, **changes: Any) -> 
     return replace(found, **changes)
 
 
+def with_frozen(same: bool | None) -> MeasuredRun:
+    """A run with room for what such a backbone gives."""
+    return replace(healthy(usage={"available_bytes": 1 << 30}), frozen_modules=frozen(same=same))
+
+
+def in_numbers(view: MeasuredRun) -> MeasuredRun:
+    """The run with batches of 1,024 samples of a few numbers."""
+    return with_loader(view, samples=BATCHES * 1024, batch_bytes=24_000, cpu_groups={"other": 1.0})
+
+
 def repeated(joined: float | None = 0.2, **changes: Any) -> RepeatedWeight:
     """A layer that a loop calls 48 times, for a value and for its slope."""
     return replace(RepeatedWeight("Critic.2.weight", (512, 512), 96, 2, 1.0, joined), **changes)

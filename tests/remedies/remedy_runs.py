@@ -38,9 +38,9 @@ from tests.diagnose.views import (
     SAMPLES,
     compiled_again,
     crowded,
-    frozen,
     healthy,
     idle_worker,
+    in_numbers,
     in_pieces,
     locked,
     make_ledger,
@@ -54,6 +54,7 @@ from tests.diagnose.views import (
     starved,
     tried,
     unused,
+    with_frozen,
     with_loader,
     without_workers,
 )
@@ -115,7 +116,6 @@ TABLES: dict[str, Any] = {
     "epochs_started": 2,
 }
 TEXTS: dict[str, Any] = {**TABLES, "packages": {"decode": "json"}}
-NUMBERS: dict[str, Any] = {"samples": BATCHES * 1024, "batch_bytes": 24_000, "cpu_groups": {"other": 1.0}}
 STREAM: dict[str, Any] = {"cpu_groups": {"decode": 0.9, "other": 0.1}, "files_per_sample": 12.0, "dataset_len": None}
 CHUNKS: dict[str, Any] = {
     "cpu_groups": {"read": 0.8, "other": 0.2},
@@ -278,10 +278,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: saturated(**TRANSFORMS, transforms=JITTERED),
         lambda: fetching_in_vain(**TRANSFORMS, transforms=JITTERED),
     ),
-    "whole_batches": (
-        lambda: with_loader(without_workers(), **NUMBERS),
-        lambda: with_loader(fetching_in_vain(), **NUMBERS),
-    ),
+    "whole_batches": (lambda: in_numbers(without_workers()), lambda: in_numbers(fetching_in_vain())),
     "stored_samples": (lambda: saturated(**TRANSFORMS), lambda: fetching_in_vain(**TRANSFORMS)),
     "transformed_once": (
         lambda: saturated(**TRANSFORMS, transforms=SAME_EACH_TIME),
@@ -482,10 +479,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
         lambda: replace(starved(), repeated_weight=repeated(), operators=SMALL_OPERATORS),
     ),
-    "features_once": (
-        lambda: replace(healthy(usage={"available_bytes": 1 << 30}), frozen_modules=frozen()),
-        lambda: replace(healthy(usage={"available_bytes": 1 << 30}), frozen_modules=frozen(same=False)),
-    ),
+    "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),
         lambda: replace(starved(), repeated_work=replace(TWICE, part=0.01, with_backward=0.02)),

@@ -29,6 +29,7 @@ from tests.diagnose.views import (
     SAMPLES,
     crowded,
     healthy,
+    in_numbers,
     make_ledger,
     remote,
     saturated,
@@ -467,13 +468,13 @@ def test_what_reports_is_called_less_often_the_more_it_takes(seconds: float, eve
 
 
 def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
-    numbers: dict[str, Any] = {"samples": BATCHES * 1024, "batch_bytes": 24_000, "cpu_groups": {"other": 1.0}}
-    remedy = offered(with_loader(without_workers(), **numbers))["whole_batches"]
+    view = in_numbers(without_workers())
+    remedy = offered(view)["whole_batches"]
     # A tenth of 40 ms of fetching is left beside 10 ms of computing.
     assert remedy.gain.predicted == pytest.approx(50 / 14, rel=0.05) and remedy.settings == {}
     assert "BatchSampler" in remedy.how and remedy.semantic_class == IDENTICAL
     for others in ({"batch_bytes": 50_000_000}, {"samples": BATCHES * 32}, {"cpu_groups": {"decode": 1.0}}):
-        assert "whole_batches" not in offered(with_loader(without_workers(), **(numbers | others)))
+        assert "whole_batches" not in offered(with_loader(view, **others))
 
 
 def test_what_makes_a_loader_reports_nothing() -> None:

@@ -5,7 +5,6 @@ last one: a frozen backbone, an encoder under ``torch.no_grad()``, a teacher. Wh
 it computes the same again.
 """
 
-import itertools
 import threading
 import time
 from typing import Any
@@ -14,14 +13,13 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from . import live_objects
-from .gradients import sum_of
+from .gradients import sums_of
 from .kept_batches import bytes_of
-from .module_passes import transformed
+from .module_passes import tensors_in, transformed
 from .recorder import REC, quietly
 
 MOST_MODULES = 8  # in the record
 MOST_CALLS = 10_000
-_DEEPEST = 4  # containers in one another, in what a module gives
 
 
 class FrozenModules:
@@ -113,7 +111,7 @@ class FrozenModules:
 
 def _gives_the_same(module, result):
     """True if what it gives has no gradient, and nothing in it that would show trains, draws or counts."""
-    given = list(_tensors(result))
+    given = tensors_in(result)
     if not given or any(one.requires_grad for one in given) or next(module.parameters(), None) is None:
         return False
     return not any(_changes(part) for part in module.modules())
@@ -121,8 +119,9 @@ def _gives_the_same(module, result):
 
 def _weights(module):
     """What shows that a weight or a buffer was written to or replaced."""
-    held = itertools.chain(module.parameters(), module.buffers())
-    return [(id(one), 0 if one.is_inference() else one._version, one.data_ptr(), sum_of(one)) for one in held]
+    held = [*module.parameters(), *module.buffers()]
+    seen = [(id(one), 0 if one.is_inference() else one._version, one.data_ptr()) for one in held]
+    return seen, sums_of(held)
 
 
 def _changes(part):
@@ -136,17 +135,8 @@ def _changes(part):
 
 def _sizes(result):
     """Bytes and samples of what a module gives."""
-    given = list(_tensors(result))
+    given = tensors_in(result)
     return sum(bytes_of(one) for one in given), max((len(one) for one in given if one.dim()), default=1)
-
-
-def _tensors(value, depth=0):
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < _DEEPEST and isinstance(value, dict):
-        yield from (found for one in value.values() for found in _tensors(one, depth + 1))
-    elif depth < _DEEPEST and isinstance(value, (list, tuple)):
-        yield from (found for one in value for found in _tensors(one, depth + 1))
 
 
 def _names(wanted):

@@ -157,15 +157,16 @@ def is_hooked(module):
 
 
 def _with_gradients(output):
-    found = [one for one in _tensors(output) if one.requires_grad]
+    found = [one for one in tensors_in(output) if one.requires_grad]
     if not found:
         raise NotDoubled("the model's output has no tensors with gradients")
     return found
 
 
-def _tensors(output):
+def tensors_in(output):
+    """The tensors in what a module gives or is given, also those in lists, tuples and dictionaries."""
     if isinstance(output, torch.Tensor):
         return [output]
     if isinstance(output, dict):
         output = list(output.values())
-    return [one for part in output for one in _tensors(part)] if isinstance(output, (list, tuple)) else []
+    return [one for part in output for one in tensors_in(part)] if isinstance(output, (list, tuple)) else []

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..module_passes import tensors_in
 from .object_state import PLAIN
 
 # Of the largest value: that two results of one sample may differ by, for batches of other samples.
@@ -30,7 +31,7 @@ class Form:
 
     def __init__(self, made, count, others):
         self._made = _without_values(made)
-        found = list(tensors(made))
+        found = tensors_in(made)
         if not found or any(not one.dim() or len(one) != count for one in found):
             raise NotByRows("it gives something else than tensors with a row for each sample")
         if any(one.requires_grad or one.layout is not torch.strided for one in found):
@@ -42,7 +43,7 @@ class Form:
 
     def rows(self, made):
         """The bytes of each sample."""
-        parts = [(tuple(one.shape[1:]), bytes_of_rows(one)) for one in tensors(made)]
+        parts = [(tuple(one.shape[1:]), bytes_of_rows(one)) for one in tensors_in(made)]
         for place in range(len(parts[0][1])):
             yield pickle.dumps([(shape, bytes(rows[place])) for shape, rows in parts], 5)
 
@@ -65,7 +66,7 @@ class Form:
 
 def close(one, other, half):
     """True if two results are the same within the tolerance; ``half``: parts of them were computed in 16 bits."""
-    for mine, theirs in zip(tensors(one), tensors(other)):
+    for mine, theirs in zip(tensors_in(one), tensors_in(other)):
         if mine.shape != theirs.shape:
             return False
         if not mine.is_floating_point():
@@ -77,16 +78,6 @@ def close(one, other, half):
         if not torch.allclose(mine, theirs, rtol=0.0, atol=tolerance * most, equal_nan=True):
             return False
     return True
-
-
-def tensors(value):
-    """The tensors in a value, also those in containers."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from (found for one in value.values() for found in tensors(one))
-    elif isinstance(value, (list, tuple)):
-        yield from (found for one in value for found in tensors(one))
 
 
 def bytes_of_rows(tensor):

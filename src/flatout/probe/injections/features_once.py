@@ -14,11 +14,11 @@ import torch
 from torch.nn.modules import module as torch_modules
 
 from .. import in_place, live_objects, memory_room
-from ..module_passes import transformed
+from ..module_passes import tensors_in, transformed
 from ..recorder import report_fault
 from ..sample_memory import KEY_BYTES, SampleMemory
 from ..wrap import is_compiling, is_traced
-from .batch_rows import Form, NotByRows, bytes_of_rows, close, tensors
+from .batch_rows import Form, NotByRows, bytes_of_rows, close
 from .beginnings import at_beginnings
 from .decoded import Kept, wanted_room
 from .module_state import ModuleState, Unknown
@@ -130,7 +130,7 @@ class _Module:
             if self._hits % _AGAIN and self._agreed >= _CHECKED:
                 self._kept.used()
                 return (found,)
-        given, draws = list(tensors((args, kwargs))), Draws()
+        given, draws = tensors_in((args, kwargs)), Draws()
         versions = [one._version for one in given]
         self._running.on = True
         try:
@@ -157,7 +157,7 @@ class _Module:
 
     def _looked_up(self, state, args, kwargs):
         """What is given beside tensors, the key of each sample, and the stored result; None: nothing is to be kept."""
-        given = list(tensors((args, kwargs)))
+        given = tensors_in((args, kwargs))
         if torch.is_inference_mode_enabled() or not given or not given[0].dim():
             return None
         count = len(given[0])

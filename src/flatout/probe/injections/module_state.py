@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..gradients import sums_of
 from ..module_passes import is_hooked
 from ..sample_memory import KEY_BYTES
 from .object_state import PLAIN, add_part, is_of_the_users, look
@@ -30,7 +31,7 @@ class ModuleState:
     def look(self):
         """What shows that it is as it was, comparable, and objects that have to be kept for that.
 
-        Weights and buffers by their versions and norms, since what ``data`` writes has no version; modes and attributes
+        Weights and buffers by their versions and sums, since what ``data`` writes has no version; modes and attributes
         of all layers; of the user's layers the globals, closures and environment variables that their code reads.
 
         Raises:
@@ -41,7 +42,7 @@ class ModuleState:
             raise Unknown("it has hooks, which run when it computes")
         tensors = self.held()
         looked = [(id(one), one._version, one.data_ptr()) for one in tensors]
-        looked += map(_norm, tensors)
+        looked.append(sums_of(tensors))
         kept: Any = []
         for part in parts:
             for name, value in _attributes(part):
@@ -105,12 +106,3 @@ def _add_of_library(made, value):
         add_part(made, value)
     except Exception:  # no digest: a change in it shows in this process
         made.update(type(value).__qualname__.encode())
-
-
-@torch.no_grad()
-def _norm(tensor):
-    if not tensor.numel() or tensor.layout is not torch.strided:
-        return 0.0
-    if not tensor.is_floating_point():
-        return int(tensor.sum()) if not tensor.is_complex() else 0
-    return float(torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32)))

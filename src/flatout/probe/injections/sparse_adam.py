@@ -43,7 +43,7 @@ def _step(tables, original):
         taken = []
         for group in self.param_groups:
             # Also of copies of the tables, which are none of those that were found.
-            for weight in group["params"] if type(self) in (Adam, AdamW) and tables.any else ():
+            for weight in group["params"] if type(self) in (Adam, AdamW) and tables.found else ():
                 gradient = weight.grad
                 if gradient is not None and gradient.layout is torch.sparse_coo:
                     _update(self, group, weight, gradient.coalesce())

@@ -96,7 +96,7 @@ class Tables:
         self._injected.done(self._setting)
 
     @property
-    def any(self):
+    def found(self):
         """True if there are such tables."""
         return bool(self._modules)
 
