@@ -15,8 +15,19 @@ def noisy(seed: int, scale: float = 0.02) -> list[float]:
 
 
 def test_equal_losses_pass_to_the_bit() -> None:
-    found = check([CURVE, CURVE], [CURVE], "identical")
-    assert found.passed and found.same_bits and "bit for bit" in found.text
+    found = check([CURVE, CURVE], [CURVE, CURVE], "identical")
+    assert found.passed and found.same_bits and found.text == "the same 80 losses, bit for bit"
+
+
+def test_runs_of_a_pair_are_compared_where_each_pair_has_a_seed_of_its_own() -> None:
+    """A training without a seed, whose losses fall into two groups."""
+    other = [2 * loss for loss in CURVE]
+    found = check([CURVE, CURVE, other], [CURVE, CURVE, other], "identical", exact=True)
+    assert found.passed and found.same_bits and found.text == "the same 80 losses, bit for bit, in each pair of runs"
+    late = [*other[:50], 0.1, *other[51:]]
+    assert check([CURVE, CURVE, other], [CURVE, CURVE, late], "identical", exact=True).passed  # this may be chance
+    found = check([CURVE, CURVE, other, other], [CURVE, CURVE, other, late], "identical", exact=True)
+    assert not found.passed and "with it loss 51 is another one" in found.text
 
 
 def test_another_random_order_passes() -> None:

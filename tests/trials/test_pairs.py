@@ -20,8 +20,9 @@ def runs(rates_a: list[float], rates_b: list[float]) -> tuple[Any, list[str]]:
     order: list[str] = []
     left = {"a": iter(rates_a), "b": iter(rates_b)}
 
-    def run(settings: Mapping[str, Any]) -> TrialRun:
+    def run(settings: Mapping[str, Any], seed: int) -> TrialRun:
         name = "b" if settings else "a"
+        assert seed == len(order) // 4, "of two pairs in a row"
         order.append(name)
         return trial_run(next(left[name]))
 
@@ -66,14 +67,14 @@ def test_a_stalled_pair_is_measured_again() -> None:
     still = [0.08] * (STEPS - 1) + [10.0]
     rates = [150, 100, 100, 150]  # B A, A B
     sides = iter([trial_run(100), trial_run(50, steps_s=still), *map(trial_run, rates)])
-    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=decided)
+    found = measure_pairs(lambda settings, seed: next(sides), A, B, room=lambda runs: True, decided=decided)
     assert found.stalled == 1 and len(found.a) == 2
 
 
 def test_time_that_runs_out_in_the_second_pair_does_not_lose_the_first_one() -> None:
     rates = iter([100, 300, 300])
 
-    def run(settings: Mapping[str, Any]) -> TrialRun:
+    def run(settings: Mapping[str, Any], seed: int) -> TrialRun:
         rate = next(rates, None)
         if rate is None:
             raise OutOfTime
@@ -88,5 +89,5 @@ def test_time_that_runs_out_in_the_second_pair_does_not_lose_the_first_one() -> 
 
 def test_a_side_that_fails_ends_the_trial() -> None:
     sides = iter([trial_run(100), TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
-    found = measure_pairs(lambda settings: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
+    found = measure_pairs(lambda settings, seed: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
     assert found.failed is not None and not found.failed_without and found.ratio() is None

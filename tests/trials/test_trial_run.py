@@ -53,6 +53,37 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tria
     return make
 
 
+UNSEEDED = """
+    import random
+    import numpy as np
+    import torch
+    net = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    words = list({f"word {n}" for n in range(100)})
+    generator, old = np.random.default_rng(), np.random.RandomState()
+    for _ in range(60):
+        shift = random.random() + np.random.rand() + generator.random() + old.rand() + words.index("word 7") / 100
+        loss = (net(torch.rand(16, 8)) - shift).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_of_one_seed_all_is_drawn_that_a_training_leaves_to_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    command = (sys.executable, str(script(tmp_path, UNSEEDED)))
+    bounds, isolation = Bounds(steps=50, seconds=30), find_isolation(tmp_path / "fix")
+    setup = TrialSetup(command, tmp_path / "fix", tmp_path / "runs", bounds, isolation)
+    first, again, other, free = (
+        run_once(replace(setup, seed=seed), {}).losses[:40] for seed in (3, 3, 4, None)
+    )  # fmt: skip
+    assert len(first) == 40 and first == again
+    assert first != other and first != free
+
+
 def test_it_counts_with_speed_and_the_same_losses_each_time(setup: Callable[..., TrialSetup], tmp_path: Path) -> None:
     first, second = run_once(setup(), {}), run_once(setup(), {"tf32": False})
     assert first.outcome == second.outcome == OK, (first.detail, second.detail)

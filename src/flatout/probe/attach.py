@@ -7,7 +7,7 @@ import sys
 import tempfile
 import traceback
 
-from . import events, in_place, injections, live_plan, open_files, redirect, scheduling, stacks
+from . import events, in_place, injections, live_plan, open_files, redirect, scheduling, seeding, stacks
 from .after_import import AfterImport
 from .contract import REDIRECT_VARIABLE
 from .control import Control
@@ -54,6 +54,7 @@ def start(run, since_process_start=True):
     watcher = AfterImport(_import_timed, _not_patched)
     for name in TIMED_IMPORTS:
         watcher.watch(name)
+    seeding.begin(watcher.watch)
     watcher.watch("torch", lambda torch: _torch_imported(watcher))
     injections.install_at_start(watcher.watch)
     watcher.install()

@@ -11,6 +11,7 @@ SETTINGS_VARIABLE = "FLATOUT_SETTINGS"  # a JSON object: name of an injected set
 APPLIED_VARIABLE = "FLATOUT_APPLIED"  # id of the process that ``flatout apply`` started
 LOSSES_VARIABLE = "FLATOUT_LOSSES"  # "1": note the loss of each backward pass
 REDIRECT_VARIABLE = "FLATOUT_REDIRECT"  # a folder that takes the files which Python code writes
+SEED_VARIABLE = "FLATOUT_SEED"  # a number from which generators begin that the script leaves unseeded
 CACHE_RUN_VARIABLE = "FLATOUT_CACHE_RUN"  # a number that names one training to the read cache, in all its processes
 SAMPLES_VARIABLE = "FLATOUT_SAMPLES"  # PROCESS:DESCRIPTOR:TOKEN: where the processes of a training share samples
 CEILING_VARIABLE = "FLATOUT_CEILING"  # CEILING_DEVICE or CEILING_SUPPLY

@@ -63,8 +63,8 @@ class FixRuns:
         """A run within these bounds, which is diagnosed."""
         return self._noted(self._run_once(replace(self.setup, bounds=bounds, experiments=experiments), settings))
 
-    def run(self, settings: Mapping[str, Any]) -> TrialRun:
-        """One run of a trial.
+    def run(self, settings: Mapping[str, Any], seed: int = 0) -> TrialRun:
+        """One run of a trial, from this seed where the training sets none.
 
         Raises:
             OutOfTime: the budget ended before it did.
@@ -75,7 +75,7 @@ class FixRuns:
             raise OutOfTime
         bounds = replace(self.setup.bounds, first_step_within_s=min(self.setup.bounds.first_step_within_s, left_s + 1))
         run = self._noted(
-            self._run_once(replace(self.setup, bounds=bounds), settings, deadline_s=self.budget.deadline_s)
+            self._run_once(replace(self.setup, bounds=bounds, seed=seed), settings, deadline_s=self.budget.deadline_s)
         )
         if run.outcome == GUARDED and self.budget.left_s <= 0:
             raise OutOfTime

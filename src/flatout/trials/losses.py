@@ -47,7 +47,7 @@ def check(
 
     Args:
         without: losses of each run without the remedy.
-        with_it: of each run with it.
+        with_it: of each run with it, in the same order: two runs of a pair begin with the same seed.
         semantic_class: of the remedy: how much may differ.
         exact: nothing may differ where runs without the remedy repeat themselves.
     """
@@ -61,12 +61,16 @@ def check(
             return LossCheck(False, f"the loss of step {bad + 1} is {run[bad]}, without the remedy it is finite")
     count = min(len(run) for run in (*without, *with_it))
     runs = [tuple(run[:count]) for run in (*without, *with_it)]
-    if all(run == runs[0] for run in runs):
-        return LossCheck(True, f"the same {count} losses, bit for bit", same_bits=True)
-    if exact and len(without) > 1 and all(run == runs[0] for run in runs[: len(without)]):
-        first = next(n for n in range(count) if any(run[n] != runs[0][n] for run in runs))
+    a, b = runs[: len(without)], runs[len(without) :]
+    unlike = [(one, other) for one, other in zip(a, b, strict=True) if one != other]
+    if not unlike:
+        text = f"the same {count} losses, bit for bit"
+        return LossCheck(True, text if len(set(a)) == 1 else f"{text}, in each pair of runs", same_bits=True)
+    repeated = [pair for pair in unlike if a.count(pair[0]) > 1]
+    if exact and repeated:
+        first = next(n for n in range(count) if any(one[n] != other[n] for one, other in repeated))
         return LossCheck(False, f"runs without the remedy repeat themselves, with it loss {first + 1} is another one")
-    return _compare_levels([run[:count] for run in without], [run[:count] for run in with_it], semantic_class)
+    return _compare_levels(a, b, semantic_class)
 
 
 def _compare_levels(
@@ -82,13 +86,12 @@ def _compare_levels(
     scale = max(abs(a), 1e-12)
     allowed = ALLOWED[semantic_class] * scale + spread + noise
     text = f"mean loss of steps {count // 2 + 1}-{count}: {a:.4g} -> {b:.4g} ({(b - a) / scale:+.1%})"
-    fixed = all(tuple(run) == tuple(without[0]) for run in without)
-    if semantic_class == IDENTICAL and fixed and len(without) > 1:
+    if semantic_class == IDENTICAL and len(set(map(tuple, without))) < len(without):
         # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
         cause = "rounding" if abs(b - a) < _ROUNDED * scale else "other random numbers"
         text += f"; runs without it repeat to the bit, with it losses differ as by {cause}"
     elif semantic_class == IDENTICAL and len(without) > 1:
-        text += f"; runs without it differ from each other by up to {spread / scale:.1%}, as without a fixed seed"
+        text += f"; runs without it differ from each other by up to {spread / scale:.1%}"
     if semantic_class in (OPTIMISATION, DATA) and b < a:
         return LossCheck(True, text)
     if abs(b - a) <= allowed:

@@ -21,7 +21,7 @@ from flatout.trials.sequential import MOST_PAIRS
 # A single pause of this share of a window, with none like it in the other run, is blamed on the machine.
 _STALL_SHARE = 0.25
 
-Run = Callable[[Mapping[str, Any]], TrialRun]
+Run = Callable[[Mapping[str, Any], int], TrialRun]
 
 
 @dataclass
@@ -73,7 +73,7 @@ def measure_pairs(
     """Run pairs until the result is decided, a run fails, or there is no time for another pair.
 
     Args:
-        run: makes one run with these settings.
+        run: makes one run with these settings, from this seed.
         a: settings without the remedy.
         b: settings with it.
         room: returns True if there is time for this many more runs.
@@ -88,7 +88,7 @@ def measure_pairs(
         pair = {}
         for name in turn(number):
             try:
-                pair[name] = run(a if name == "a" else b)
+                pair[name] = run(a if name == "a" else b, seed_of(number))
             except OutOfTime:
                 if not pairs.a:
                     raise
@@ -107,6 +107,11 @@ def measure_pairs(
         if decided(ratio):
             return pairs
     return pairs
+
+
+def seed_of(pair: int) -> int:
+    """The seed of a pair's runs: two pairs in a row have the same, which shows whether the training repeats itself."""
+    return pair // 2
 
 
 def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:

@@ -18,7 +18,7 @@ from flatout.errors import Interrupted, RecordError
 from flatout.measure.thresholds import LEAST_STEPS
 from flatout.measure.training import find_training
 from flatout.measure.worker_records import loader_settings, worker_count
-from flatout.probe.contract import LOSSES_VARIABLE, REDIRECT_VARIABLE, SETTINGS_VARIABLE
+from flatout.probe.contract import LOSSES_VARIABLE, REDIRECT_VARIABLE, SEED_VARIABLE, SETTINGS_VARIABLE
 from flatout.probe.settings import SETTINGS
 from flatout.record import Run, load_run
 from flatout.runner import Bounds, Outcome, record
@@ -48,6 +48,8 @@ class TrialSetup:
         environment: variables of the command besides the present ones.
         changes: files that are changed in the private view of a run.
         experiments: of a run that is diagnosed: after the window, single changes are tried and a few steps traced.
+        seed: runs with the same one draw the same numbers from generators that the command leaves unseeded; None:
+            each draws others.
     """
 
     command: tuple[str, ...]
@@ -60,6 +62,7 @@ class TrialSetup:
     environment: Mapping[str, str] = field(default_factory=dict)
     changes: FileChanges = field(default_factory=FileChanges)
     experiments: bool = False
+    seed: int | None = None
 
     def subfolder(self, name: str) -> Path:
         """The absolute path of a folder below ``folder``, which is made if it is missing."""
@@ -194,8 +197,12 @@ def _bounds(setup: TrialSetup, settings: Mapping[str, Any]) -> Bounds:
 
 def _environment(setup: TrialSetup, injected: Mapping[str, Any]) -> dict[str, str]:
     port = str(_free_port())
+    seeded = {} if setup.seed is None else {SEED_VARIABLE: str(setup.seed)}
+    if setup.seed is not None and "PYTHONHASHSEED" not in os.environ:
+        seeded["PYTHONHASHSEED"] = str(setup.seed + 1)  # the order of sets; 0 would be none at all
     return {
         **OFFLINE,
+        **seeded,
         LOSSES_VARIABLE: "1",
         SETTINGS_VARIABLE: json.dumps(dict(injected)),
         # A distributed job elsewhere on this machine holds the usual port.

@@ -20,7 +20,7 @@ from flatout.trials.budget import Budget, OutOfTime, as_option
 from flatout.trials.candidates import Candidate
 from flatout.trials.fix_runs import Runner
 from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TrialRun
-from flatout.trials.pairs import Pairs
+from flatout.trials.pairs import Pairs, seed_of
 from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import MOST_PAIRS, decided
@@ -218,7 +218,8 @@ class Trying:
         made: dict[int, TrialRun] = {}
         for entry in order if number % 2 == 0 else reversed(order):
             self.log.say(f"pair {number + 1}: {entry.name if entry else 'unchanged'}")
-            run = self._made(entry.setup if entry else self.setup, entry)
+            setup = entry.setup if entry else self.setup
+            run = self._made(replace(setup, seed=seed_of(number)), entry)
             if entry is None and run.outcome != OK:
                 self._without_failed(left, run)
                 return False
