@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -47,3 +48,17 @@ def test_nothing_is_audited_for_each_object() -> None:
     live_objects.modules()
     counting = False
     assert len(audited) < 100
+
+
+def test_what_was_set_aside_from_collections_is_found_and_stays_so() -> None:
+    net = torch.nn.Linear(2, 2)
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        assert any(one is net for one in live_objects.modules())
+        assert gc.get_freeze_count() >= frozen - 100 and gc.isenabled()
+    finally:
+        gc.unfreeze()
+    assert not gc.get_freeze_count()
+    assert any(one is net for one in live_objects.modules())
+    assert not gc.get_freeze_count()

@@ -3,10 +3,11 @@
 There may be a million: nothing is done for each of them in Python, which a debugger would trace for seconds.
 """
 
-import gc
 import itertools
 
 import torch
+
+from .collected_objects import collected_objects
 
 
 def modules():
@@ -27,7 +28,7 @@ def optimizers():
 
 
 def _of_kinds(chosen):
-    objects = gc.get_objects()
+    objects = collected_objects()
     try:
         # Not by id(): each call of it is an audit event, for which flatout has a hook.
         wanted = {kind for kind in set(map(type, objects)) if chosen(kind)}

@@ -1,8 +1,9 @@
 """Functions that a setting names as FILE:FUNCTION, found among all objects of the process."""
 
-import gc
 import os
 from types import FunctionType
+
+from ..collected_objects import collected_objects
 
 
 class NamedFunction:
@@ -38,7 +39,7 @@ def find(named):
     Args:
         named: of class NamedFunction.
     """
-    functions = [one for one in gc.get_objects() if type(one) is FunctionType]
+    functions = [one for one in collected_objects() if type(one) is FunctionType]
     for one in named:
         found = [function for function in functions if one.names(function)]
         # A decorator of the same file has the function's name: what it calls is meant, once.

@@ -1,7 +1,6 @@
 """What a call leaves behind that a training could depend on: tensors, arrays, gradients, random numbers."""
 
 import collections.abc
-import gc
 import itertools
 import random
 import sys
@@ -9,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..collected_objects import collected_objects
 from .object_state import attributes_of, is_of_the_users
 from .reached_code import ReachedCode
 
@@ -95,7 +95,7 @@ class _Tracked:
     """
 
     def __init__(self):
-        objects = gc.get_objects()
+        objects = collected_objects()
         # Not isinstance(): it asks objects for __class__, and some answer with code of their own.
         types = list(map(type, objects))
         kinds = {kind for kind in set(types) if issubclass(kind, _KINDS)}

@@ -5,11 +5,11 @@ rows that no batch takes change too: those tables stay as they are (see ``sparse
 """
 
 import functools
-import gc
 
 import torch
 from torch.optim import SGD, Optimizer
 
+from ..collected_objects import collected_objects
 from .clipping import clip_rows_of_sparse_gradients
 
 SETTING = "sparse_embeddings"
@@ -73,7 +73,8 @@ class Tables:
 
     def _make_sparse(self, optimizer, group):
         weights = {id(one) for one in group["params"] if one.dim() == 2 and one.numel() >= _LEAST_VALUES}
-        modules = [one for one in gc.get_objects() if _is_table(one) and id(one.weight) in weights] if weights else []
+        objects = collected_objects() if weights else []
+        modules = [one for one in objects if _is_table(one) and id(one.weight) in weights]
         if not modules:
             return
         why = self._why_not(optimizer, group)
