@@ -471,7 +471,7 @@ def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
     view = in_numbers(without_workers())
     remedy = offered(view)["whole_batches"]
     # A tenth of 40 ms of fetching is left beside 10 ms of computing.
-    assert remedy.gain.predicted == pytest.approx(50 / 14, rel=0.05) and remedy.settings == {}
+    assert remedy.gain.predicted == pytest.approx(50 / 14, rel=0.05) and remedy.settings == {"samples_at_once": True}
     assert "BatchSampler" in remedy.how and remedy.semantic_class == IDENTICAL
     for others in ({"batch_bytes": 50_000_000}, {"samples": BATCHES * 32}, {"cpu_groups": {"decode": 1.0}}):
         assert "whole_batches" not in offered(with_loader(view, **others))

@@ -195,6 +195,12 @@ SETTINGS: "dict[str, Setting]" = {
         "pictures stay uint8 until their batch is complete; the GPU converts and normalizes them",
         "late_normalize",
     ),
+    "samples_at_once": Setting(
+        bool,
+        "ask data sets that index arrays or tensors for a whole batch with one index",
+        "samples_at_once",
+        exact=True,
+    ),
     "trim_padding": Setting(
         str,
         "mask, lengths or PLACE=VALUE, what shows the padding: end batches with their longest row",

@@ -50,4 +50,5 @@ def whole_batches(context: Context, cause: Cause) -> Proposal | None:
         basis=f"measured time of a fetch, {duration(each_s)} a sample; assumes that one access to arrays leaves a "
         "tenth of it, at worst half",
         memory_bytes=0,
+        settings={"samples_at_once": True},
     )

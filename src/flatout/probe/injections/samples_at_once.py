@@ -1,0 +1,206 @@
+"""A batch is taken out of a data set with one index for all its samples, where that gives the same as one by one.
+
+A data set is asked with an array of indices, as if it were one. What it answers is compared with the batch that
+``default_collate`` makes of single samples: whole batches at first, later a sample of each. Only data sets that index
+arrays or tensors, and compute the same for each row, answer alike; all others are left alone, with the reason.
+"""
+
+import functools
+import random
+from typing import Any
+
+import torch
+from torch.utils.data import Subset, default_collate
+from torch.utils.data._utils import fetch as fetchers
+
+_SETTING = "samples_at_once"
+_COMPARED = 3  # batches
+_LEAST = 8  # samples in a batch: fewer are no faster at once
+_STRIDE = 7919  # between the places of compared samples: a prime, so that it comes to all places
+
+
+def install(injected, watch):
+    """Patch the fetch of data sets with indices."""
+    import numpy
+
+    original = fetchers._MapDatasetFetcher.fetch
+
+    @functools.wraps(original)
+    def fetch(self, possibly_batched_index):
+        if type(self.dataset) is not AtOnce:
+            why = _why_not(self)
+            if why is None:
+                self.dataset = AtOnce(injected, self.dataset, numpy)
+                self.collate_fn = _collated
+            elif _SETTING not in injected.applied:
+                injected.refuse(_SETTING, why)
+        return original(self, possibly_batched_index)
+
+    setattr(fetchers._MapDatasetFetcher, "fetch", fetch)  # noqa: B010
+
+
+def _why_not(fetcher):
+    if not fetcher.auto_collation or fetcher.collate_fn is not default_collate:
+        return "samples are not put together by default_collate"
+    data_set = fetcher.dataset
+    while type(data_set) is Subset:
+        data_set = data_set.dataset
+    if getattr(data_set, "__getitems__", None):
+        return "the data set makes whole batches itself"
+    return None
+
+
+class _Batch:
+    """A batch in place of its samples."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+def _collated(samples):
+    return samples.value if type(samples) is _Batch else default_collate(samples)
+
+
+class _Unlike(Exception):
+    """What is asked for at once differs."""
+
+
+class AtOnce:
+    """In place of a data set, for the fetch alone."""
+
+    def __init__(self, injected, data_set, numpy):
+        self._injected, self._data_set, self._numpy = injected, data_set, numpy
+        self._seen = 0  # batches
+        self._like: Any = None  # a collated batch: the kinds and types of values
+        self._off = False
+
+    def __getitem__(self, index):
+        return self._data_set[index]
+
+    def __getitems__(self, indices):
+        """The samples, or the batch that is made of them."""
+        asked = not self._off and len(indices) >= _LEAST
+        if asked and self._seen >= _COMPARED:
+            try:
+                batch = self._later(indices)
+            except Exception as error:
+                self._refuse(error)
+            else:
+                self._seen += 1
+                return _Batch(batch)
+        samples = [self._data_set[index] for index in indices]
+        if asked and self._seen < _COMPARED:
+            try:
+                self._compare(samples, indices)
+            except Exception as error:  # of the data set, which does not take arrays
+                self._refuse(error)
+            else:
+                self._seen += 1
+        return samples
+
+    def _refuse(self, error):
+        self._off = True
+        self._injected.applied.pop(_SETTING, None)
+        said = str(error) if type(error) is _Unlike else "%s: %s" % (type(error).__name__, error)
+        self._injected.refuse(_SETTING, said)
+
+    def _compare(self, samples, indices):
+        """Compare samples with what two calls give at once, and leave the generators as they are."""
+        batch = default_collate(samples)
+        states, held = _random_states(self._numpy), self._attributes()
+        try:
+            once, again = (_in_form(self._asked(indices), batch, self._numpy) for _ in range(2))
+        finally:
+            drew = _restore(states, self._numpy)
+        if drew:
+            raise _Unlike("samples of the data set are drawn at random")
+        if held != self._attributes():
+            raise _Unlike("the data set changes as it is asked for samples")
+        for one, other, expected in zip(_tensors(once), _tensors(again), _tensors(batch)):
+            if not _same(one, expected):
+                raise _Unlike("samples that are asked for at once differ from single ones")
+            if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr():
+                raise _Unlike("the data set gives the same memory each time")
+        if self._seen + 1 == _COMPARED:
+            self._like = batch
+            self._injected.refused.pop(_SETTING, None)  # of another loader, such as that of the validation
+            self._injected.done(_SETTING)
+
+    def _later(self, indices):
+        """A batch at once, of which one sample is compared."""
+        batch = _in_form(self._asked(indices), self._like, self._numpy)
+        place = self._seen * _STRIDE % len(indices)
+        single = default_collate([self._data_set[indices[place]]])
+        for values, expected in zip(_tensors(batch), _tensors(single)):
+            if len(values) != len(indices) or not _same(values[place : place + 1], expected):
+                raise _Unlike("samples that are asked for at once differ from single ones")
+        return batch
+
+    def _asked(self, indices):
+        data_set: Any = self._data_set
+        while type(data_set) is Subset:
+            indices = [data_set.indices[index] for index in indices]
+            data_set = data_set.dataset
+        return data_set[self._numpy.asarray(indices, dtype="int64")]
+
+    def _attributes(self):
+        """What an attribute is, and how long: a data set that counts, or that keeps what it read, changes."""
+        found: Any = []
+        data_set = self._data_set
+        while type(data_set) is Subset:
+            data_set = data_set.dataset
+        for name, value in vars(data_set).items():
+            found.append((name, id(value), len(value) if isinstance(value, (list, dict, set)) else 0))
+        return found
+
+
+def _in_form(value, like, numpy):
+    """What was asked for at once, as ``default_collate`` gives it.
+
+    Args:
+        value: as the data set gives it.
+        like: a collated batch.
+        numpy: the module.
+
+    Raises:
+        _Unlike: it has another form.
+    """
+    if type(like) is torch.Tensor and isinstance(value, (torch.Tensor, numpy.ndarray)):
+        tensor = torch.as_tensor(value)
+        if type(tensor) is torch.Tensor and tensor.dtype == like.dtype and tensor.shape[1:] == like.shape[1:]:
+            return tensor.contiguous()
+    elif type(like) is list and type(value) in (list, tuple) and len(value) == len(like):
+        return [_in_form(one, other, numpy) for one, other in zip(value, like)]
+    elif type(like) is dict and type(value) is dict and list(value) == list(like):
+        return {key: _in_form(value[key], like[key], numpy) for key in like}
+    raise _Unlike("samples that are asked for at once have another form than single ones")
+
+
+def _tensors(batch):
+    if isinstance(batch, torch.Tensor):
+        return [batch]
+    parts = batch.values() if isinstance(batch, dict) else batch
+    return [tensor for part in parts for tensor in _tensors(part)]
+
+
+def _same(one, other):
+    """True if all bits are the same, those of NaN included."""
+    if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
+        return False
+    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+
+
+def _random_states(numpy):
+    return random.getstate(), numpy.random.get_state(), torch.get_rng_state()
+
+
+def _restore(states, numpy):
+    """Set the generators back; True if one of them had moved."""
+    python, of_numpy, of_torch = states
+    now = _random_states(numpy)
+    moved = now[0] != python or not torch.equal(now[2], of_torch)
+    moved = moved or now[1][2:] != of_numpy[2:] or not numpy.array_equal(now[1][1], of_numpy[1])
+    random.setstate(python)
+    numpy.random.set_state(of_numpy)
+    torch.set_rng_state(of_torch)
+    return moved
