@@ -57,7 +57,7 @@ class Machine:
                 raise made
             rate *= made
         found = trial_run(rate, losses)
-        run = SimpleNamespace(path=self.look)
+        run = SimpleNamespace(processes=(), path=self.look)
         return TrialRun(found.outcome, "", 5.0, found.speed, found.losses, run=run)  # type: ignore[arg-type]
 
     def diagnose(self, run: object, refuted: Collection[str] = ()) -> Diagnosis:

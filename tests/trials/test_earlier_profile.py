@@ -6,7 +6,8 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flatout.trials.earlier_profile import latest_profile
+from flatout.record import load_run
+from flatout.trials.earlier_profile import latest_profile, same_threads
 from tests.record.synthetic import RunBuilder
 
 
@@ -30,3 +31,16 @@ def test_the_latest_profile_of_the_same_command_and_files_is_found(tmp_path: Pat
     (runs / "b" / "run.json").write_text("{")
     found = latest_profile(command, runs)
     assert found is not None and found.path == runs / "a"
+
+
+def test_a_profile_with_other_threads_is_of_another_training(tmp_path: Path) -> None:
+    runs = []
+    for name, threads in (("a", 2), ("b", 1), ("c", 2)):
+        run = RunBuilder(tmp_path, name)
+        process = run.process(threads=threads)
+        for _ in range(5):
+            process.step()
+        run.write()
+        runs.append(load_run(tmp_path / name))
+    first, other, same = runs
+    assert same_threads(first, same) and not same_threads(first, other)

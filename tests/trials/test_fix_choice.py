@@ -19,7 +19,7 @@ from tests.trials.fix_machine import Machine, fixed, fixing, remedy
 def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, machine_name: str) -> None:
     earlier = (remedy("threads", 5.0, threads=1), remedy("by_hand", 1.5))
     machine = Machine([remedy("workers", 2.0, num_workers=4)], {"num_workers": 1.8, "threads": 1.5})
-    profile: Any = SimpleNamespace(id="profile")
+    profile: Any = SimpleNamespace(id="profile", processes=())
 
     def diagnose(run: Any, refuted: Collection[str] = ()) -> Diagnosis:
         made = replace(machine.diagnose(run), machine="2 cores")

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from flatout.errors import RecordError
+from flatout.measure.training import find_training
 from flatout.record import RUNS_FOLDER, Run, load_run
 from flatout.record.folder import RunEntry, list_runs
 
@@ -25,6 +26,17 @@ def latest_profile(command: Sequence[str], folder: Path = RUNS_FOLDER) -> Run | 
         return load_run(same[-1].path)
     except RecordError:
         return None
+
+
+def same_threads(run: Run, other: Run) -> bool:
+    """True if two trainings computed with as many threads: what one proposes is news to the other."""
+    return _threads(run) == _threads(other)
+
+
+def _threads(run: Run) -> int | None:
+    training = find_training(run)
+    found = training.process.info.get("threads") if training is not None else None
+    return found if isinstance(found, int) else None
 
 
 def _changed_since(entry: RunEntry) -> bool:

@@ -19,6 +19,7 @@ from flatout.results import Diagnosis, Remedy
 from flatout.trials.backoff import smaller
 from flatout.trials.budget import OutOfTime
 from flatout.trials.decide import judge, prove, titled
+from flatout.trials.earlier_profile import same_threads
 from flatout.trials.fix_ending import nothing_left
 from flatout.trials.fix_live import LiveTrials
 from flatout.trials.fix_look import Diagnoser, Look, look
@@ -162,7 +163,7 @@ class Fixing:
 
     def _try_remedies(self, look: Look) -> None:
         """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
-        diagnosis = self._with_profiled(look.diagnosis)
+        diagnosis = self._with_profiled(look)
         while True:
             remedy = self._next(diagnosis)
             if remedy is None:
@@ -185,9 +186,10 @@ class Fixing:
             if last is not None and last.run is not None and any(trial.outcome == KEPT for trial in trials):
                 diagnosis = with_found_by_experiments(self._diagnose(last.run), diagnosis)
 
-    def _with_profiled(self, diagnosis: Diagnosis) -> Diagnosis:
+    def _with_profiled(self, look: Look) -> Diagnosis:
         """The look's diagnosis with what an earlier profile proposed besides, unless something is kept already."""
-        if self._profiled is None or self.progress.settings:
+        diagnosis = look.diagnosis
+        if self._profiled is None or self.progress.settings or not same_threads(self._profiled, look.run):
             return diagnosis
         found = with_profiled(diagnosis, self._diagnose(self._profiled))
         added = [remedy.title for remedy in found.remedies if remedy not in diagnosis.remedies]
