@@ -14,7 +14,7 @@ from .clipping import clip_rows_of_sparse_gradients
 
 SETTING = "sparse_embeddings"
 _MARK = "_flatout_sparse"  # of a table whose gradients are sparse, and of its copies
-_LEAST_VALUES = 1_000_000  # of a table: smaller ones take less time than the handling of indices
+_LEAST_VALUES = 250_000  # of a table: smaller ones take less time than the handling of indices
 
 
 def install(injected, watch):
