@@ -328,3 +328,18 @@ def in_numbers(view: MeasuredRun) -> MeasuredRun:
 def repeated(joined: float | None = 0.2, **changes: Any) -> RepeatedWeight:
     """A layer that a loop calls 48 times, for a value and for its slope."""
     return replace(RepeatedWeight("Critic.2.weight", (512, 512), 96, 2, 1.0, joined), **changes)
+
+
+def same_samples(view: MeasuredRun, same: bool | None = True) -> MeasuredRun:
+    """The run with 10,000 samples that were the same when they were asked for twice, and room for them."""
+    changed = replace(view, last_steps=replace(view.last_steps, same_samples=same))
+    changed = replace(changed, usage=replace(changed.usage, available_bytes=1 << 34))
+    loading = changed.loading
+    assert loading is not None
+    settings = replace(loading.settings, collates=True, dataset_len=10_000)
+    return replace(changed, loading=replace(loading, settings=settings))
+
+
+def in_turn(view: MeasuredRun) -> MeasuredRun:
+    """The run with a layer that is called on one input after the other."""
+    return replace(view, repeated_weight=repeated(), operators=small_operators(0.006))

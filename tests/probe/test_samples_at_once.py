@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from flatout.probe.injections import Injected, samples_at_once
+from flatout.probe.injections import Injected, collated, samples_at_once
 
 SIZE, BATCH, VALUES = 100, 10, 6
 
@@ -150,7 +150,7 @@ def test_what_differs_stays_as_it_is(injected: Injected, sample: Callable[[Any, 
         assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(Rows(sample))]
 
 
-def test_random_numbers_go_on_as_without_it(injected: Injected) -> None:
+def test_random_numbers_go_on_as_without_it(injected: Injected, monkeypatch: pytest.MonkeyPatch) -> None:
     def sample(self: Any, i: Any) -> Any:
         return self.x[i] + np.float32(random.random()) + np.random.rand() + torch.rand(1).numpy()
 
@@ -161,11 +161,8 @@ def test_random_numbers_go_on_as_without_it(injected: Injected) -> None:
 
     with_it = drawn()
     assert injected.refused
-    samples_at_once._why_not, before = (lambda fetcher: "off"), samples_at_once._why_not
-    try:
-        assert drawn() == with_it
-    finally:
-        samples_at_once._why_not = before
+    monkeypatch.setattr(collated, "_why_not", lambda fetcher: "off")
+    assert drawn() == with_it
 
 
 def test_a_row_that_differs_later_is_noticed_where_it_is_compared(injected: Injected) -> None:

@@ -164,6 +164,7 @@ def test_what_a_trial_needs_is_declared_with_the_remedy() -> None:
         "local_copy",
         "decoded_once",
         "prepared_once",
+        "samples_once",
         "samples_memoized",
         "features_once",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flatout.measure.last_steps import same_samples
 from flatout.record import ProcessRecord
 
 
@@ -60,12 +61,11 @@ def read_frozen_modules(process: ProcessRecord) -> FrozenModules | None:
     if not seen.get("modules") or not seen.get("ns"):
         return None
     steps = seen["steps"]
-    asked = (process.info.get("last_steps") or {}).get("asked_twice")
     return FrozenModules(
         seconds=seen["ns"] / steps / 1e9,
         modules=tuple(
             FrozenModule(name, ns / steps / 1e9, calls / steps, given / max(samples, 1))
             for name, ns, calls, given, samples in seen["modules"]
         ),
-        same_samples=asked[0] == asked[1] if asked else None,
+        same_samples=same_samples(process),
     )

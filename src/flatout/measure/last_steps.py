@@ -91,6 +91,7 @@ class LastSteps:
         trimmed: batches without what is padding in each of their rows.
         loader_bps: batches/s of the loader alone, of new batches: the data's ceiling.
         again_bps: of the same batches again, whose files may be in memory by then.
+        same_samples: the data set gave the same when it was asked twice; False: at least one sample differed.
         skipped: why a part was not measured, in the probe's words, by the part.
     """
 
@@ -99,6 +100,7 @@ class LastSteps:
     trimmed: Trimmed | None = None
     loader_bps: float | None = None
     again_bps: float | None = None
+    same_samples: bool | None = None
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -128,8 +130,15 @@ def read_last_steps(process: ProcessRecord, nothing: str = "") -> LastSteps:
         trimmed=_trimmed(blocks, replayed),
         loader_bps=_rate(info.get(LOADER)),
         again_bps=_rate(info.get("again")),
+        same_samples=same_samples(process),
         skipped=dict(info.get("skipped") or ({} if info or not nothing else {REPLAYED: nothing})),
     )
+
+
+def same_samples(process: ProcessRecord) -> bool | None:
+    """True if the data set gave the same when it was asked twice; None: it was not asked."""
+    asked = (process.info.get("last_steps") or {}).get("asked_twice")
+    return asked[0] == asked[1] if asked else None
 
 
 def _rate(counted: list[int] | None) -> float | None:

@@ -84,6 +84,7 @@ def _settings(side: LoaderProcesses) -> LoaderSettings:
         drop_last=bool(recorded.get("drop_last")),
         in_order=recorded.get("in_order") is not False,
         rebuilt=bool(recorded.get("rebuilt")),
+        collates=recorded.get("collate_fn") == "default_collate" and not recorded.get("iterable"),
     )
 
 

@@ -53,6 +53,7 @@ class LoaderSettings:
     drop_last: bool = False  # a last batch that is not full is left out
     in_order: bool = True
     rebuilt: bool = False  # the DataLoader itself is made anew, usually for each pass
+    collates: bool = False  # batches are made of single samples, by torch's default_collate
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,12 @@ SETTINGS: "dict[str, Setting]" = {
         "pictures stay uint8 until their batch is complete; the GPU converts and normalizes them",
         "late_normalize",
     ),
+    "samples_once": Setting(
+        bool,
+        "keep whole samples of data sets that give the same each time, in the same memory",
+        "samples_once",
+        exact=True,
+    ),
     "samples_at_once": Setting(
         bool,
         "ask data sets that index arrays or tensors for a whole batch with one index",

@@ -32,6 +32,7 @@ from flatout.remedies.host import (
     work_to_workers,
 )
 from flatout.remedies.interpolation import linear_interpolation
+from flatout.remedies.keeping import samples_once
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
@@ -123,6 +124,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     linear_interpolation,
     stored_samples,
     transformed_once,
+    samples_once,
     samples_memoized,
     device_augmentation,
     whole_batches,

@@ -19,7 +19,7 @@ from flatout.trials.settings import keep_command
 from flatout.units import counted, duration
 
 SETTING = "sample_cache_bytes"
-FUNCTIONS, FEATURES = "memoize", "features_once"  # whose results lie there
+FUNCTIONS, FEATURES, WHOLE = "memoize", "features_once", "samples_once"  # whose results lie there
 BUDGET_SHARE = 0.4  # of the remaining time, that the first pass may take
 _SLACK = 1.3  # storing takes time too, and passes vary
 # A pass of unknown length, of input without a DataLoader or of a stream, is over once calls repeat.
@@ -156,9 +156,9 @@ class SharedSamples(Mechanics):
             os.environ.pop(SAMPLES_VARIABLE, None)
 
 
-def _stored(settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The functions and the module whose results a pass stores."""
-    return settings.get(FUNCTIONS), settings.get(FEATURES)
+def _stored(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The functions and the module whose results a pass stores, and whether it stores whole samples."""
+    return tuple(map(settings.get, (FUNCTIONS, FEATURES, WHOLE)))
 
 
 class Growth:

@@ -80,13 +80,17 @@ class Kept:
 
     def keep(self, key, made):
         """Store a sample, if there is room."""
+        if self.note(key, made):
+            self.used()
+
+    def note(self, key, made):
+        """Store what is no sample; returns whether it was stored."""
         if getattr(self._held, "back", False):
-            return
+            return False
         try:
-            if self._memory.keep(key, made):
-                self.used()
+            return self._memory.keep(key, made)
         except OSError:
-            pass
+            return False
 
     @staticmethod
     def key(source, form):

@@ -5,13 +5,14 @@ A data set is asked with an array of indices, as if it were one. What it answers
 arrays or tensors, and compute the same for each row, answer alike; all others are left alone, with the reason.
 """
 
-import functools
 import random
+import sys
 from typing import Any
 
 import torch
 from torch.utils.data import Subset, default_collate
-from torch.utils.data._utils import fetch as fetchers
+
+from .collated import Batch, Unlike, innermost, same_bits, take_the_place, tensors
 
 _SETTING = "samples_at_once"
 _COMPARED = 3  # batches
@@ -21,48 +22,11 @@ _STRIDE = 7919  # between the places of compared samples: a prime, so that it co
 
 def install(injected, watch):
     """Patch the fetch of data sets with indices."""
-    import numpy
-
-    original = fetchers._MapDatasetFetcher.fetch
-
-    @functools.wraps(original)
-    def fetch(self, possibly_batched_index):
-        if type(self.dataset) is not AtOnce:
-            why = _why_not(self)
-            if why is None:
-                self.dataset = AtOnce(injected, self.dataset, numpy)
-                self.collate_fn = _collated
-            elif _SETTING not in injected.applied:
-                injected.refuse(_SETTING, why)
-        return original(self, possibly_batched_index)
-
-    setattr(fetchers._MapDatasetFetcher, "fetch", fetch)  # noqa: B010
-
-
-def _why_not(fetcher):
-    if not fetcher.auto_collation or fetcher.collate_fn is not default_collate:
-        return "samples are not put together by default_collate"
-    data_set = fetcher.dataset
-    while type(data_set) is Subset:
-        data_set = data_set.dataset
-    if getattr(data_set, "__getitems__", None):
-        return "the data set makes whole batches itself"
-    return None
-
-
-class _Batch:
-    """A batch in place of its samples."""
-
-    def __init__(self, value):
-        self.value = value
-
-
-def _collated(samples):
-    return samples.value if type(samples) is _Batch else default_collate(samples)
-
-
-class _Unlike(Exception):
-    """What is asked for at once differs."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:  # torch imports it where it is installed
+        injected.refuse(_SETTING, "NumPy is not installed")
+        return
+    take_the_place(injected, _SETTING, lambda data_set: AtOnce(injected, data_set, numpy))
 
 
 class AtOnce:
@@ -87,7 +51,7 @@ class AtOnce:
                 self._refuse(error)
             else:
                 self._seen += 1
-                return _Batch(batch)
+                return Batch(batch)
         samples = [self._data_set[index] for index in indices]
         if asked and self._seen < _COMPARED:
             try:
@@ -101,7 +65,7 @@ class AtOnce:
     def _refuse(self, error):
         self._off = True
         self._injected.applied.pop(_SETTING, None)
-        said = str(error) if type(error) is _Unlike else "%s: %s" % (type(error).__name__, error)
+        said = str(error) if type(error) is Unlike else "%s: %s" % (type(error).__name__, error)
         self._injected.refuse(_SETTING, said)
 
     def _compare(self, samples, indices):
@@ -113,14 +77,14 @@ class AtOnce:
         finally:
             drew = _restore(states, self._numpy)
         if drew:
-            raise _Unlike("samples of the data set are drawn at random")
+            raise Unlike("samples of the data set are drawn at random")
         if held != self._attributes():
-            raise _Unlike("the data set changes as it is asked for samples")
-        for one, other, expected in zip(_tensors(once), _tensors(again), _tensors(batch)):
-            if not _same(one, expected):
-                raise _Unlike("samples that are asked for at once differ from single ones")
+            raise Unlike("the data set changes as it is asked for samples")
+        for one, other, expected in zip(tensors(once), tensors(again), tensors(batch)):
+            if not same_bits(one, expected):
+                raise Unlike("samples that are asked for at once differ from single ones")
             if one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr():
-                raise _Unlike("the data set gives the same memory each time")
+                raise Unlike("the data set gives the same memory each time")
         if self._seen + 1 == _COMPARED:
             self._like = batch
             self._injected.refused.pop(_SETTING, None)  # of another loader, such as that of the validation
@@ -131,9 +95,9 @@ class AtOnce:
         batch = _in_form(self._asked(indices), self._like, self._numpy)
         place = self._seen * _STRIDE % len(indices)
         single = default_collate([self._data_set[indices[place]]])
-        for values, expected in zip(_tensors(batch), _tensors(single)):
-            if len(values) != len(indices) or not _same(values[place : place + 1], expected):
-                raise _Unlike("samples that are asked for at once differ from single ones")
+        for values, expected in zip(tensors(batch), tensors(single)):
+            if len(values) != len(indices) or not same_bits(values[place : place + 1], expected):
+                raise Unlike("samples that are asked for at once differ from single ones")
         return batch
 
     def _asked(self, indices):
@@ -146,10 +110,7 @@ class AtOnce:
     def _attributes(self):
         """What an attribute is, and how long: a data set that counts, or that keeps what it read, changes."""
         found: Any = []
-        data_set = self._data_set
-        while type(data_set) is Subset:
-            data_set = data_set.dataset
-        for name, value in vars(data_set).items():
+        for name, value in vars(innermost(self._data_set)).items():
             found.append((name, id(value), len(value) if isinstance(value, (list, dict, set)) else 0))
         return found
 
@@ -163,7 +124,7 @@ def _in_form(value, like, numpy):
         numpy: the module.
 
     Raises:
-        _Unlike: it has another form.
+        Unlike: it has another form.
     """
     if type(like) is torch.Tensor and isinstance(value, (torch.Tensor, numpy.ndarray)):
         tensor = torch.as_tensor(value)
@@ -173,21 +134,7 @@ def _in_form(value, like, numpy):
         return [_in_form(one, other, numpy) for one, other in zip(value, like)]
     elif type(like) is dict and type(value) is dict and list(value) == list(like):
         return {key: _in_form(value[key], like[key], numpy) for key in like}
-    raise _Unlike("samples that are asked for at once have another form than single ones")
-
-
-def _tensors(batch):
-    if isinstance(batch, torch.Tensor):
-        return [batch]
-    parts = batch.values() if isinstance(batch, dict) else batch
-    return [tensor for part in parts for tensor in _tensors(part)]
-
-
-def _same(one, other):
-    """True if all bits are the same, those of NaN included."""
-    if one.dtype != other.dtype or one.shape != other.shape or one.stride() != other.stride():
-        return False
-    return torch.equal(one.contiguous().view(torch.uint8), other.contiguous().view(torch.uint8))
+    raise Unlike("samples that are asked for at once have another form than single ones")
 
 
 def _random_states(numpy):
