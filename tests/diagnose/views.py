@@ -25,6 +25,7 @@ from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import RepeatedWeight
+from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -328,6 +329,11 @@ def in_numbers(view: MeasuredRun) -> MeasuredRun:
 def repeated(joined: float | None = 0.2, **changes: Any) -> RepeatedWeight:
     """A layer that a loop calls 48 times, for a value and for its slope."""
     return replace(RepeatedWeight("Critic.2.weight", (512, 512), 96, 2, 1.0, joined), **changes)
+
+
+def stepwise(view: MeasuredRun) -> MeasuredRun:
+    """The run with a recurrent layer of 96 calls that take half of a step; one call takes a quarter of that."""
+    return replace(view, stepwise_layers=(StepwiseLayer("Net.lstm", "LSTM", 96, 5e-5, 0.25, 0.2, 0.3),))
 
 
 def same_samples(view: MeasuredRun, same: bool | None = True) -> MeasuredRun:

@@ -187,6 +187,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("a_backbone_that_never_trains.py", "frozen_features"),
         ("sentences_of_one_length.py", "padding_waste"),
         ("scored_by_a_second_pass.py", "repeated_work"),
+        ("characters_one_by_one.py", "stepwise_recurrence"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

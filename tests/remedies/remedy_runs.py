@@ -53,6 +53,7 @@ from tests.diagnose.views import (
     small_operators,
     spread,
     starved,
+    stepwise,
     tried,
     unused,
     with_frozen,
@@ -478,6 +479,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(starved(), operators=sliced(0.004)),
     ),
     "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
+    "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),

@@ -33,6 +33,7 @@ from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
+from flatout.measure.stepwise_layers import read_stepwise_layers
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
@@ -115,6 +116,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         padding=read_padding(training.process),
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
+        stepwise_layers=read_stepwise_layers(training.process),
         frozen_modules=read_frozen_modules(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=with_doubled_input(read_last_steps(training.process, nothing_after), training.process, ledger),

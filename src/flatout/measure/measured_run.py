@@ -24,6 +24,7 @@ from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
+from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.measure.validation import ValidationCalls
 from flatout.measure.validation_workers import ValidationWorkers
@@ -151,6 +152,7 @@ class MeasuredRun:
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
     repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
+    stepwise_layers: tuple[StepwiseLayer, ...] = ()  # in a step after the window
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

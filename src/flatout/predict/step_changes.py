@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.repeated_work import COMPUTING
+from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
@@ -145,6 +147,20 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
 
     most_s = saved(joined / 3) if joined < 1.0 else saved(1.0)
     return _shorter(context, saved(joined), 0.5 * saved(joined), most_s)
+
+
+def whole_sequences(context: Context, layers: Sequence[StepwiseLayer]) -> tuple[Change, Change, Change]:
+    """The change that calls recurrent layers once with all time steps; then the least and the most it may give.
+
+    As measured of the layers alone, of forward and backward pass at most. At the most, all of both passes gains as the
+    layers do: what surrounds them in the loop is called once, too.
+    """
+    run = context.run
+    passes_s = run.seconds("forward", "loss", "backward") / context.model.batches
+    usual_s = min(sum(layer.saved_s(layer.part) for layer in layers), passes_s)
+    least_s = min(sum(layer.saved_s(layer.high) for layer in layers), passes_s)
+    part = min(layer.low for layer in layers)
+    return _shorter(context, usual_s, _LEAST_OF_MEASURED * least_s, max(usual_s, passes_s * (1.0 - part)))
 
 
 def _shorter(context: Context, *saved_s: float) -> tuple[Change, Change, Change]:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .sites import is_user_file
+from .stepwise_layers import StepwiseLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 from .zero_operands import ZeroOperands
 
@@ -70,6 +71,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._first: Any = {}  # what an operator computes -> the node of the call that computed it first in this step
         self._targets: Any = LossTargets()
         self._zeros: Any = ZeroOperands()
+        self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -88,6 +90,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             _entered = self
             self.__enter__()
         self._watching = True
+        self._stepwise.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -98,6 +101,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         leave()
         calls, self._calls, self._first = self._calls, [], {}
         self._zeros.end()
+        self._stepwise.end(whole)
         if whole:
             if self._device:
                 torch.cuda.synchronize()
@@ -145,6 +149,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         ended, view = self._clock(), is_view(func)
         again = self._values.made(key, args, result, view, written(func, args, kwargs))
         node = _node() if _node is not None else None
+        if node is None:
+            self._stepwise.look(func._overloadpacket.__name__, args, result)
         # Behind the first random number nothing has the same inputs, though checkpointing repeats the number.
         recomputed = node is not None and torch.is_grad_enabled() and _in_checkpoint()
         if again and self.left < _STEPS and not holds_tensor(args):

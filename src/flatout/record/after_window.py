@@ -27,6 +27,22 @@ FROZEN_MODULES = record(
     {"steps": whole(1), "ns": _COUNT, "modules": items(row(text, _COUNT, whole(1), _BYTES, _COUNT), 64)},
     required=("steps", "ns", "modules"),
 )
+STEPWISE_LAYERS = items(
+    record(
+        {
+            "name": text,
+            "kind": text,
+            "calls": whole(1),
+            "chained": _COUNT,
+            "timed": whole(1),
+            "apart_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("kind", "calls"),
+    ),
+    64,
+)
 REPEATED_WEIGHT = record(
     {
         "name": text,

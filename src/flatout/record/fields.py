@@ -14,6 +14,7 @@ from flatout.record.after_window import (
     REFERENCE,
     REPEATED_WEIGHT,
     REPEATED_WORK,
+    STEPWISE_LAYERS,
     UNUSED_GRADIENTS,
     ZERO_OPERANDS,
 )
@@ -97,6 +98,7 @@ PROCESS = record(
         "repeated_weight": REPEATED_WEIGHT,
         "repeated_work": REPEATED_WORK,
         "loss_targets": LOSS_TARGETS,
+        "stepwise_layers": STEPWISE_LAYERS,
         "zero_operands": ZERO_OPERANDS,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,

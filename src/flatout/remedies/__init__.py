@@ -61,6 +61,7 @@ from flatout.remedies.queue import (
     shorter_samples,
     smaller_samples,
 )
+from flatout.remedies.recurrence import whole_sequence
 from flatout.remedies.repeated_work import compute_once, keep_activations
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
 from flatout.remedies.sparse_matrices import sparse_products
@@ -167,6 +168,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     frozen_clipped_parameters,
     one_batch,
     features_once,
+    whole_sequence,
     compute_once,
     keep_activations,
     first_places,

@@ -20,6 +20,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "activation_checkpointing",
         "debug_mode",
         "frozen_features",
+        "stepwise_recurrence",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

@@ -37,6 +37,7 @@ from flatout.diagnose.causes.step_experiments import (
     too_few_threads,
     too_many_threads,
 )
+from flatout.diagnose.causes.stepwise_recurrence import stepwise_recurrence
 from flatout.diagnose.causes.storage import storage_latency
 from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls, unused_gradients
 from flatout.diagnose.causes.worker_restart import worker_restart
@@ -91,6 +92,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unused_gradients,
     unbatched_calls,
     frozen_features,
+    stepwise_recurrence,
     repeated_work,
     activation_checkpointing,
     full_sort,
