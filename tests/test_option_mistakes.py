@@ -41,7 +41,14 @@ ARGUMENTS = {
     "unmount": ["/nonexistent/folder"], "storage": ["/nonexistent/folder"], "recipes": ["no-recipe"],
     "train": ["no-recipe"], "lr-find": ["no-recipe"], "infer": ["no-training"],
 }  # fmt: skip
+COMMANDS = typer.main.get_command(app)
 REQUIRED = {"plan": ["--deadline", "1m", "--epochs", "3"], "infer": ["--data", "a-folder", "--output", "o.csv"]}
+
+
+@pytest.fixture(autouse=True)
+def _built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands are built in each process, not in each of some two thousand calls."""
+    monkeypatch.setattr(typer.main, "get_command", lambda _: COMMANDS)
 
 
 def valued_options() -> Iterator[tuple[str, str]]:
