@@ -11,7 +11,6 @@ import pytest
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
 from flatout.measure.called_functions import CalledFunction
-from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.crowding import Crowding
 from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
@@ -246,25 +245,6 @@ def test_a_dataloader_is_never_wrapped_in_a_dataloader() -> None:
     assert "batches_ahead" not in ids(replace(own, iterates_loader=True))
 
 
-@pytest.mark.parametrize(("kind", "how"), [("SGD", "torch.optim.SGD(..., fused=True)"), ("RMSprop", None)])
-def test_the_fused_form_is_that_of_the_scripts_optimizer(kind: str, how: str | None) -> None:
-    run = healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}, process={"optimizer": kind})
-    context = Context.of(run)
-    causes = judge(context)[0]
-    found = [remedy.how for remedy in propose(context, causes)[0] if remedy.id == "fused_optimizer"]
-    assert found == ([how] if how else [])
-    evidence = next(one for one in causes if one.id == "small_batch").evidence[0].text
-    assert evidence.startswith("the optimizer: ") and "exchange" not in evidence
-
-
-def test_an_optimizer_that_is_fused_already_gets_no_fused_form() -> None:
-    view = healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}, process={"optimizer": "Adam"})
-    update = CostlyOperator("aten::_fused_adam_", "", "float32", "", 1.0, 0.007, None)
-    for name, expected in ((update.name, False), ("aten::_foreach_add_", True)):
-        operators = small_operators(0.001, costliest=(replace(update, name=name),))
-        assert ("fused_optimizer" in offered(replace(view, operators=operators))) is expected
-
-
 def test_compiling_is_predicted_from_what_the_traced_operators_pass_on() -> None:
     """Of a step of 10 ms, 2 ms likely and 4 ms at the most; the optimizer keeps its tenth of 1 ms around operators."""
     operators = small_operators(0.001, fusible=Fusible(0.002, 0.004, 200 << 20, 40.0))
@@ -478,8 +458,11 @@ def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
         assert "whole_batches" not in offered(with_loader(view, **others))
 
 
-def test_what_makes_a_loader_reports_nothing() -> None:
-    called = {"host_other": [CalledFunction("/home/me/data.py", "Samples.get_train_loader", 0.004 * BATCHES)]}
+@pytest.mark.parametrize(
+    "name", ["Samples.get_train_loader", "random_training_set", "Feeder.next_batch", "make_inputs"]
+)
+def test_what_makes_a_loader_or_a_batch_reports_nothing(name: str) -> None:
+    called = {"host_other": [CalledFunction("/home/me/data.py", name, 0.004 * BATCHES)]}
     view = replace(healthy(busy=COMPUTE | {"host_other": 0.004}), called_functions=called)
     assert "report_less" not in offered(view)
 

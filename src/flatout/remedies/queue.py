@@ -175,7 +175,7 @@ _SAMPLE_S, _LEFT = 2e-5, 2.0
 def faster_collate(context: Context, cause: Cause) -> Proposal | None:
     """Put batches together with one copy."""
     loader = context.run.loading
-    if loader is None:
+    if loader is None or loader.settings.collates:  # torch's own copies each once
         return None
     part = collate_share(loader)
     return Proposal(

@@ -22,7 +22,11 @@ IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy 
 _MOST = 3
 _COMPUTED = 0.9  # of the call of a metric, that its value takes; the rest gathers what it needs
 # Names of functions that make what the training goes through next, as get_train_loader, and report nothing.
-_MAKES = re.compile(r"loader|data_?set|sampler", re.IGNORECASE)
+_MAKES = re.compile(
+    r"loader|data_?set|sampler|"
+    r"(^|\.)_*(get|make|load|next|random|draw|fetch|create|build|prepare|generate)_?.*(batch|data|set|input|sample|pair)",
+    re.IGNORECASE,
+)
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 _BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
 

@@ -41,7 +41,7 @@ def whole_batches(context: Context, cause: Cause) -> Proposal | None:
     if not 0 < each_s <= _MOST_S or other > _OTHER_WORK:
         return None
     return Proposal(
-        title=f"take the {samples:,.0f} samples of a batch with one index",
+        title=f"take the {loader.settings.batch_size or samples:,.0f} samples of a batch with one index",
         change=Change(fetch_cpu_factor=_LEFT),
         least=Change(fetch_cpu_factor=_MOST_LEFT),
         most=Change(fetch_cpu_factor=_LEAST_LEFT),
