@@ -12,7 +12,7 @@ from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import NO_UNEVENNESS, Change
 from flatout.predict.whatif import Wanted
-from flatout.predict.workers import enough_workers
+from flatout.predict.workers import enough_workers, first_workers
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause, Gain
 
@@ -34,7 +34,7 @@ def num_workers(context: Context, cause: Cause) -> Proposal | None:
         return None
     keep = keeping_workers(loader)
     restarts = ", persistent_workers=True" if keep and not loader.settings.persistent_workers else ""
-    change = Change(num_workers=workers)
+    change = first_workers(context.run, workers)
     bound = min(context.model.now.changed(change).limits().items(), key=lambda limit: limit[1])[0]
     after = {
         "training": "the training step itself",
