@@ -35,7 +35,7 @@ def stepwise(**changes: Any) -> Context:
 def test_a_layer_is_named_with_what_one_call_would_save() -> None:
     context = stepwise()
     cause = found(stepwise_recurrence(context))
-    assert cause.share == pytest.approx(0.36, abs=0.02)
+    assert cause.share == pytest.approx(0.5, abs=0.03)  # 36% in the layer, and at most 64%
     assert "called 96 times a step with one time step each" in cause.evidence[0].text
     assert "25% of the time (20% to 30%)" in cause.evidence[0].text
     causes, _ = judge(context)
@@ -56,7 +56,7 @@ def test_no_more_than_both_passes_is_saved() -> None:
 
 
 def test_where_one_call_is_no_faster_or_was_not_timed_there_is_no_cause() -> None:
-    assert stepwise_recurrence(stepwise(part=0.99)) is None
+    assert stepwise_recurrence(stepwise(part=0.99, low=0.9, high=1.0)) is None
     assert stepwise_recurrence(run(healthy())) is None
     answer = stepwise_recurrence(stepwise(call_s=None, skipped="hooks on it would see the calls"))
     assert isinstance(answer, NotMeasured) or "hooks" in str(answer)

@@ -98,6 +98,24 @@ def by_number(net: Net) -> Tensor:
     return total
 
 
+def by_numpy(net: Net) -> Tensor:
+    state, outputs, word = None, [], torch.zeros(BATCH, dtype=torch.long)
+    for _ in range(LENGTH):
+        output, state = net.lstm(net.embedding(word)[None], state)
+        outputs.append(net.out(output[0]))
+        word = torch.from_numpy(outputs[-1].detach().numpy().argmax(1))
+    return torch.stack(outputs)
+
+
+def by_list(net: Net) -> Tensor:
+    state, x, total = torch.zeros(BATCH, SIZE), X[0], torch.zeros(())
+    for _ in range(LENGTH):
+        state = net.cell(x, state)
+        x = torch.tensor(state.detach().tolist())
+        total = total + state.sum()
+    return total
+
+
 def two_by_number(net: Net) -> Tensor:
     state, other, place = torch.zeros(BATCH, SIZE), torch.zeros(BATCH, SIZE), 0
     for _ in range(LENGTH):
@@ -151,12 +169,24 @@ def test_loops_whose_inputs_are_known_are_timed(
 
 
 @pytest.mark.parametrize(
-    "forward", [own_output, attention, written, by_number, two_by_number, states_of_their_own, whole]
+    "forward", [own_output, attention, written, by_number, by_numpy, by_list, two_by_number, states_of_their_own, whole]
 )
 def test_loops_that_are_needed_or_are_no_such_loops_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]
 ) -> None:
     assert seen(monkeypatch, forward) == []
+
+
+def test_what_comes_too_late_in_a_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_work, "MOST_OPERATORS", 5)
+
+    def late(net: Net) -> Tensor:
+        for _ in range(9):
+            torch.zeros(3).add_(1)
+        return lstm(net)
+
+    (found,) = seen(monkeypatch, late)
+    assert (found["kind"], found["calls"]) == ("LSTM", LENGTH) and "too many operators" in found["skipped"]
 
 
 def test_a_hooked_layer_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:

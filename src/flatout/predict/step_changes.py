@@ -152,15 +152,15 @@ def joined_calls(context: Context, weight: RepeatedWeight) -> tuple[Change, Chan
 def whole_sequences(context: Context, layers: Sequence[StepwiseLayer]) -> tuple[Change, Change, Change]:
     """The change that calls recurrent layers once with all time steps; then the least and the most it may give.
 
-    As measured of the layers alone, of forward and backward pass at most. At the most, all of both passes gains as the
-    layers do: what surrounds them in the loop is called once, too.
+    As measured of the layers alone, at the least. At the most, all of forward and backward pass gains as the layers do:
+    what surrounds them in the loop is called once, too. Usually half of it does.
     """
     run = context.run
     passes_s = run.seconds("forward", "loss", "backward") / context.model.batches
-    usual_s = min(sum(layer.saved_s(layer.part) for layer in layers), passes_s)
+    alone_s = min(sum(layer.saved_s(layer.part) for layer in layers), passes_s)
     least_s = min(sum(layer.saved_s(layer.high) for layer in layers), passes_s)
-    part = min(layer.low for layer in layers)
-    return _shorter(context, usual_s, _LEAST_OF_MEASURED * least_s, max(usual_s, passes_s * (1.0 - part)))
+    most_s = max(alone_s, passes_s * (1.0 - min(layer.low for layer in layers)))
+    return _shorter(context, (alone_s + most_s) / 2, _LEAST_OF_MEASURED * least_s, most_s)
 
 
 def _shorter(context: Context, *saved_s: float) -> tuple[Change, Change, Change]:

@@ -6,6 +6,7 @@ before, as in attention or in a decoder that reads its own output, the loop is n
 """
 
 import copy
+import functools
 import os
 import sys
 from typing import Any
@@ -25,6 +26,7 @@ _MOST_TIMED = 64  # calls
 _ROUNDS, _BUDGET_NS = 5, 300_000_000
 _LEAST_CHAINED = 0.5  # of the calls: the others begin with a state of their own
 _READS = "_local_scalar_dense"  # what .item() calls
+_TAKE_OUT = ("numpy", "tolist", "__array__", "__dlpack__")  # no operators: what follows is not seen
 _CHECKS = os.path.join("torch", "distributions", "")
 # Between an operator of torch's and the code that calls it.
 _PASSED = (os.path.dirname(__file__), os.path.join("torch", "_dynamo", ""), os.path.join("torch", "_compile.py"))
@@ -62,25 +64,30 @@ class StepwiseLayers:
         self._layers: Any = {}  # id of a module -> it
         self._given: Any = set()  # addresses of memory that depends on what a layer gave
         self._reads = 0  # of numbers out of such memory: Python may have used them
+        self._unseen: Any = {}  # kind of layer -> calls after the operators were no longer looked at
         self._hooks: Any = []
 
     def begin(self):
         """A step begins."""
-        self._layers, self._given, self._reads = {}, set(), 0
+        self._layers, self._given, self._reads, self._unseen = {}, set(), 0, {}
         if not self._hooks:
             self._hooks = [
-                torch_modules.register_module_forward_pre_hook(self._called),
-                torch_modules.register_module_forward_hook(self._gave),
+                torch_modules.register_module_forward_pre_hook(self._called).remove,
+                torch_modules.register_module_forward_hook(self._gave).remove,
+                *(_watched_method(name, self._taken_out) for name in _TAKE_OUT),
             ]
 
     def end(self, whole):
         """A step has ended, perhaps before its end was seen; the record gets what ``whole`` ones showed."""
-        for hook in self._hooks:
-            hook.remove()
+        for undo in self._hooks:
+            undo()
         self._hooks = []
         layers, self._layers, self._given = list(self._layers.values()), {}, set()
         if whole:
             found = [_told(layer) for layer in layers if _needless(layer)]
+            for kind, calls in self._unseen.items() if not layers else ():
+                if calls >= LEAST_CALLS:
+                    found.append({"kind": kind, "calls": calls, "skipped": "a step has too many operators before it"})
             if found:
                 REC.save_process(stepwise_layers=found)
 
@@ -97,14 +104,19 @@ class StepwiseLayers:
         else:
             self._given -= made  # memory that was freed, and taken anew
 
+    @quietly
+    def _taken_out(self, tensor):
+        self._reads += self._layers != {} and self._depend(tensor)
+
     def _depend(self, values):
         return not self._given.isdisjoint(_addresses(values))
 
     @quietly
     def _called(self, module, args):
-        if not self._watched():
-            return
         if not isinstance(module, (torch.nn.RNNBase, torch.nn.RNNCellBase)) or not _one_step(module, args):
+            return
+        if not self._watched():
+            self._unseen[type(module).__name__] = self._unseen.get(type(module).__name__, 0) + 1
             return
         found = self._layers.get(id(module))
         if found is None:
@@ -121,6 +133,21 @@ class StepwiseLayers:
     def _gave(self, module, args, output):
         if id(module) in self._layers:
             self._given |= _addresses(output)
+
+
+def _watched_method(name, seen):
+    """Have ``seen(tensor)`` called before a method of tensors; returns what ends that."""
+    own = name in vars(torch.Tensor)
+    original = getattr(torch.Tensor, name)
+
+    @functools.wraps(original)
+    def method(self, *args, **kwargs):
+        if not sys._getframe(1).f_code.co_filename.startswith(_PASSED[0]):  # flatout looks at values, too
+            seen(self)
+        return original(self, *args, **kwargs)
+
+    setattr(torch.Tensor, name, method)
+    return (lambda: setattr(torch.Tensor, name, original)) if own else (lambda: delattr(torch.Tensor, name))
 
 
 def _in_check():

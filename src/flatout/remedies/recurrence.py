@@ -28,7 +28,7 @@ def whole_sequence(context: Context, cause: Cause) -> Proposal | None:
         least=least,
         most=most,
         how=f"{how}. Dropout draws other numbers",
-        basis="both passes of the layer, measured step by step and in one call; at the most, what surrounds the calls "
-        "in the loop gains as much",
+        basis="both passes of the layer, measured step by step and in one call; half of what else both passes take is "
+        "taken to stand in the loop, and to gain as much",
         memory_bytes=None,
     )

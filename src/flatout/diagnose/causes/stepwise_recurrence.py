@@ -32,8 +32,9 @@ def stepwise_recurrence(context: Context) -> Found | Lacks | None:
     first = layers[0]
     if first.call_s is None:
         return Lacks(f"{first.name} was not timed: {first.skipped}")
-    share = context.model.recovered(whole_sequences(context, layers)[0])
-    if share < NOISE_SHARE:
+    usual, least, _ = whole_sequences(context, layers)
+    share = context.model.recovered(usual)
+    if context.model.recovered(least) < NOISE_SHARE:
         return None
     evidence = [
         Evidence(
