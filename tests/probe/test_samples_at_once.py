@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,30 +11,36 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-from flatout.probe.injections import Injected, collated, samples_at_once
+from flatout.probe.injections import Injected, samples_at_once
+from flatout.probe.injections.samples_at_once import AtOnce
 
 SIZE, BATCH, VALUES = 100, 10, 6
 
 
 class Rows(Dataset[Any]):
-    """Rows of arrays, by a function of (data set, index)."""
+    """Rows of arrays."""
 
-    def __init__(self, sample: Callable[[Any, Any], Any]) -> None:
+    def __init__(self) -> None:
         rng = np.random.default_rng(0)
         self.x = rng.random((SIZE, VALUES), dtype=np.float32)
         self.x[3, 2] = np.nan
         self.y = rng.integers(0, 5, SIZE)
         self.tensor = torch.from_numpy(self.x) * 2
         self.words = [f"{n}" for n in range(SIZE)]
-        self.asked = 0
-        self.kept: dict[Any, Any] = {}
-        self.sample = sample
+        self.square = np.eye(VALUES, dtype=np.float32)
+        self.count = np.zeros(SIZE)
 
     def __len__(self) -> int:
         return SIZE
 
-    def __getitem__(self, index: Any) -> Any:
-        return self.sample(self, index)
+
+def rows(code: str) -> Dataset[Any]:
+    """Rows with this code in ``__getitem__``."""
+    names: dict[str, Any] = {"Rows": Rows, "np": np, "torch": torch, "random": random}
+    body = "\n        ".join(code.split("\n"))
+    exec(f"class Made(Rows):\n    def __getitem__(self, i):\n        {body}\n", names)
+    made: Dataset[Any] = names["Made"]()
+    return made
 
 
 @pytest.fixture
@@ -70,27 +75,26 @@ def plain(data: Dataset[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "sample",
+    "code",
     [
-        lambda self, i: (self.x[i], self.y[i]),
-        lambda self, i: {"x": self.tensor[i], "y": self.y[i]},
-        lambda self, i: [torch.tensor(self.x[i]), torch.tensor(self.y[i], dtype=torch.float32)],
-        lambda self, i: self.x[i] * 2 + 1,
-        lambda self, i: (self.x[i].astype(np.float64), (self.y[i], self.y[i] > 2)),
-        lambda self, i: self.x[i][..., ::-1].copy(),
+        "return self.x[i], self.y[i]",
+        "return {'x': self.tensor[i], 'y': self.y[i]}",
+        "return [torch.tensor(self.x[i]), torch.tensor(self.y[i], dtype=torch.float32)]",
+        "return self.x[i] * 2 + 1",
+        "user, item = self.x[i].astype(np.float64), self.y[i]\nreturn user, (item, item > 2)",
+        "return torch.from_numpy(self.x[i]).float()",
     ],
 )
-def test_rows_of_arrays_are_taken_at_once(injected: Injected, sample: Callable[[Any, Any], Any]) -> None:
-    asked: list[Any] = []
-
-    def counted(self: Any, index: Any) -> Any:
-        asked.append(np.ndim(index))
-        return sample(self, index)
-
-    found = batches(Rows(counted))
+def test_rows_of_arrays_are_taken_at_once(injected: Injected, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, asked = rows(code), []
+    original = AtOnce._asked
+    monkeypatch.setattr(
+        AtOnce, "_asked", lambda self, indices: (asked.append(len(indices)), original(self, indices))[1]
+    )
+    found = batches(data)
     assert injected.applied == {"samples_at_once": True} and not injected.refused
-    assert asked.count(0) == 3 * BATCH + 7 and asked.count(1) == 3 * 2 + 7
-    assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(Rows(sample))]
+    assert asked == [BATCH] * (2 * 3 + 7)
+    assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(data)]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -104,98 +108,71 @@ def test_tensor_data_sets_and_subsets_are(injected: Injected, wrapped: bool) -> 
     assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(data)]
 
 
-def counts(self: Any, i: Any) -> Any:
-    self.asked += 1
-    return self.x[i]
-
-
-def keeps(self: Any, i: Any) -> Any:
-    self.kept[str(i)] = True
-    return self.x[i]
-
-
-def swallows(self: Any, i: Any) -> Any:
-    try:
-        return self.words[i], self.x[i]
-    except TypeError:
-        return "", self.x[0]
-
-
 @pytest.mark.parametrize(
-    ("sample", "why"),
+    ("code", "why"),
     [
-        (lambda self, i: (self.words[i], self.x[i]), "TypeError"),
-        (lambda self, i: self.x[i] - self.x[i].mean(), "at once differ"),
-        (lambda self, i: self.x[i].max(), "another form"),
-        (lambda self, i: self.x[i] if i != 7 else self.x[0], "ValueError"),
-        (lambda self, i: self.tensor[0], "another form"),
-        (lambda self, i: self.x[i] + random.random(), "drawn at random"),
-        (lambda self, i: self.x[i] + np.random.rand(), "drawn at random"),
-        (lambda self, i: self.x[i] + float(torch.rand(1)), "drawn at random"),
-        (lambda self, i: {"x": self.x[i], "name": f"{i}"}, "another form"),
-        (swallows, "another form"),
-        (counts, "changes as it is asked"),
-        (keeps, "changes as it is asked"),
+        ("return self.words[i], self.x[i]", "uses words"),
+        ("return self.x[i] - self.x[i].mean()", "uses mean"),
+        ("return self.x[i] if i != 7 else self.x[0]", "branches"),
+        (
+            "try:\n    return self.x[i] * 2 if i > 95 else self.x[i]\nexcept ValueError:\n    return self.x[i]",
+            "branches",
+        ),
+        ("self.count[i] += 1\nreturn self.x[i]", "writes"),
+        ("self.asked = i\nreturn self.x[i]", "writes"),
+        ("x = self.x[i]\nx *= 2\nreturn x", "writes"),
+        ("return self.x[i] @ self.square", "multiplies matrices"),
+        ("return self.x[i] + random.random()", "uses random"),
+        ("return self.x[i] + np.random.rand()", "uses random"),
+        ("return self.tensor[0]", "another form"),
+        ("return {'x': self.x[i], 'name': f'{i}'}", "another form"),
+        ("return self.x[i][0]", "at once differ"),
+        ("return torch.tensor(int(self.y[i]))", "TypeError"),
     ],
 )
-def test_what_differs_stays_as_it_is(injected: Injected, sample: Callable[[Any, Any], Any], why: str) -> None:
-    torch.manual_seed(1)
+def test_what_may_differ_stays_as_it_is(injected: Injected, code: str, why: str) -> None:
     random.seed(1)
     np.random.seed(1)
-    found = batches(Rows(sample))
+    found = batches(rows(code))
     assert not injected.applied and why in injected.refused["samples_at_once"]
     random.seed(1)
     np.random.seed(1)
-    if "random" not in why:
-        assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(Rows(sample))]
+    assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(rows(code))]
 
 
-def test_random_numbers_go_on_as_without_it(injected: Injected, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sample(self: Any, i: Any) -> Any:
-        return self.x[i] + np.float32(random.random()) + np.random.rand() + torch.rand(1).numpy()
-
-    def drawn() -> list[Any]:
-        random.seed(1)
-        np.random.seed(1)
-        return [bits(batch) for batch in batches(Rows(sample))]
-
-    with_it = drawn()
-    assert injected.refused
-    monkeypatch.setattr(collated, "_why_not", lambda fetcher: "off")
-    assert drawn() == with_it
-
-
-def test_a_row_that_differs_later_is_noticed_where_it_is_compared(injected: Injected) -> None:
-    def sample(self: Any, i: Any) -> Any:
-        made = self.x[i] * 1
-        if np.ndim(i):  # as if rows were computed in another way
-            made[4 * 7919 % BATCH] += 1 if self.late else 0
-        return made
-
-    data = Rows(sample)
-    data.late = False  # type: ignore[attr-defined]
+def test_a_row_that_differs_later_is_noticed_where_it_is_compared(
+    injected: Injected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = rows("return self.x[i]")
     loaded = iter(DataLoader(data, BATCH))
     for _ in range(4):
         next(loaded)
     assert injected.applied
-    data.late = True  # type: ignore[attr-defined]
+    monkeypatch.setattr(AtOnce, "_asked", lambda self, indices: self._data_set.x[np.asarray(indices)] + 1)
     fifth = next(loaded)
     assert "at once differ" in injected.refused["samples_at_once"] and not injected.applied
-    data.late = False  # type: ignore[attr-defined]
     assert bits(fifth) == bits(default_collate([data[i] for i in range(40, 50)]))
+
+
+def test_a_data_set_without_attributes_to_look_at_is_left_alone(injected: Injected) -> None:
+    class Slots(list):  # type: ignore[type-arg]
+        __slots__ = ()
+
+    data: Any = Slots(torch.rand(SIZE, 2))
+    assert len(batches(data)) == SIZE // BATCH and injected.refused
 
 
 @pytest.mark.parametrize(
     "options", [{"collate_fn": lambda samples: torch.stack(samples)}, {"batch_size": None, "shuffle": False}]
 )
 def test_other_ways_to_make_a_batch_are_left_alone(injected: Injected, options: dict[str, Any]) -> None:
-    list(DataLoader(Rows(lambda self, i: self.tensor[i]), **{"batch_size": BATCH, **options}))
+    list(DataLoader(rows("return self.tensor[i]"), **{"batch_size": BATCH, **options}))
     assert "default_collate" in injected.refused["samples_at_once"]
 
 
 @pytest.mark.slow
 def test_in_workers_it_is_the_same(injected: Injected) -> None:
-    data = Rows(lambda self, i: (self.x[i], self.y[i]))
+    data = rows("return self.x[i], self.y[i]")
     found = batches(data, num_workers=2)
     assert injected.taken() == {"samples_at_once": True}
     assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(data)]

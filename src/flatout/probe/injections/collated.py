@@ -19,13 +19,14 @@ class Batch:
         self.value = value
 
 
-def take_the_place(injected, setting, make):
+def take_the_place(injected, setting, make, why_not=lambda data_set: None):
     """Have fetchers ask something else in place of their data sets; what gives a ``Batch`` gives a whole one.
 
     Args:
         injected: the settings of this process.
         setting: refused where batches are made in another way.
         make: makes it of a data set, for one fetcher.
+        why_not: says of the innermost data set why it is left alone; None: it is not.
     """
     original = fetchers._MapDatasetFetcher.fetch
     known: Any = "_flatout_" + setting
@@ -34,10 +35,13 @@ def take_the_place(injected, setting, make):
     def fetch(self, possibly_batched_index):
         if not hasattr(self, known):
             setattr(self, known, True)
-            why = _why_not(self)
-            if why is None:
-                self.dataset, self.collate_fn = make(self.dataset), _collated
-            elif setting not in injected.applied:
+            try:
+                why = _why_not(self) or why_not(innermost(self.dataset))
+                if why is None:
+                    self.dataset, self.collate_fn = make(self.dataset), _collated
+            except Exception as error:  # attributes of the data set's may run code of their own
+                why = "%s: %s" % (type(error).__name__, error)
+            if why is not None and setting not in injected.applied:
                 injected.refuse(setting, why)
         return original(self, possibly_batched_index)
 

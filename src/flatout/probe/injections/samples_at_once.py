@@ -1,8 +1,8 @@
 """A batch is taken out of a data set with one index for all its samples, where that gives the same as one by one.
 
-A data set is asked with an array of indices, as if it were one. What it answers is compared with the batch that
-``default_collate`` makes of single samples: whole batches at first, later a sample of each. Only data sets that index
-arrays or tensors, and compute the same for each row, answer alike; all others are left alone, with the reason.
+A data set whose code does the same to each row is asked with an array of indices, as if it were one. What it answers
+is compared with the batch that ``default_collate`` makes of single samples: whole batches at first, later a sample of
+each. All other data sets are left alone, with the reason.
 """
 
 import random
@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import Subset, default_collate
 
 from .collated import Batch, Unlike, innermost, same_bits, take_the_place, tensors
+from .row_code import why_not_by_row
 
 _SETTING = "samples_at_once"
 _COMPARED = 3  # batches
@@ -26,7 +27,7 @@ def install(injected, watch):
     if numpy is None:  # torch imports it where it is installed
         injected.refuse(_SETTING, "NumPy is not installed")
         return
-    take_the_place(injected, _SETTING, lambda data_set: AtOnce(injected, data_set, numpy))
+    take_the_place(injected, _SETTING, lambda data_set: AtOnce(injected, data_set, numpy), why_not_by_row)
 
 
 class AtOnce:
