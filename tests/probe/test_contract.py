@@ -26,7 +26,7 @@ def literals(path: Path) -> set[str]:
 
 
 def test_no_other_file_spells_a_variable_or_a_metric() -> None:
-    assert len(VARIABLES) == 12 and all(name.startswith("FLATOUT_") for name in VARIABLES)
+    assert len(VARIABLES) == 13 and all(name.startswith("FLATOUT_") for name in VARIABLES)
     found = {
         (str(path.relative_to(SOURCE)), text)
         for path in SOURCE.rglob("*.py")

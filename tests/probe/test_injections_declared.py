@@ -24,6 +24,7 @@ OTHERS = {
     "probe/injections/backends.py",  # how each setting of torch's own libraries is set
     "probe/injections/loader.py",  # how each setting of the loader is set
     "record/fields.py",  # types of what the record has
+    "trials/shared_samples.py",  # what lies in memory that runs share
     "trials/source_patch.py",  # parameters of DataLoader, in its own order
 }
 

@@ -24,7 +24,8 @@ SCALE = 1.0
 class Rows(Dataset):
     def __init__(self):
         self.x = np.random.default_rng(0).random((96, 5), dtype=np.float32)
-        self.shift, self.clock = 0.0, 0
+        self.shift = 0.0
+        self.large = np.random.default_rng(1).random((256, 4096), dtype=np.float32)
 
     def __len__(self):
         return 96
@@ -41,6 +42,12 @@ class Rows(Dataset):
             x = x + np.float32(int.from_bytes(os.urandom(2), "big"))
         if MODE == "file":
             x = x + np.float32(open("value%d" % (i % 4)).read())
+        if MODE == "large":
+            x = self.large[i, :80]
+        if MODE == "tuples":
+            return self.x[i[0]] + i[1]
+        if MODE == "grad":
+            return torch.from_numpy(x).requires_grad_()
         if MODE == "ragged":
             return x[: 1 + i % 2]
         if MODE == "words":
@@ -50,6 +57,8 @@ class Rows(Dataset):
 def digest(batch):
     if isinstance(batch, torch.Tensor):
         form = repr((batch.dtype, batch.shape, batch.stride())).encode()
+        form += repr(batch.requires_grad).encode()
+        batch = batch.detach()
         found = hashlib.sha1(form + batch.numpy().tobytes()).hexdigest()
         batch.zero_()  # as a training may do: no later pass sees it
         return found
@@ -72,6 +81,8 @@ def main():
         options["collate_fn"] = collate
     if MODE == "ragged":
         options["batch_size"] = 1
+    if MODE == "tuples":
+        options.update(sampler=[(i, i % 3) for i in range(96)], shuffle=False)
     loader = DataLoader(data, **{"batch_size": 8, "shuffle": True, "num_workers": WORKERS, **options})
     seen = []
     for number in range(6):
@@ -84,7 +95,13 @@ def main():
                 SCALE = 2.0
             if MODE == "file":
                 open("value1", "w").write("77")
-        seen.append([digest(batch) for batch in loader])
+            if MODE == "large":
+                whole.large[77, 41] += 1.0
+        seen.append([])
+        for place, batch in enumerate(loader):
+            seen[-1].append(digest(batch))
+            if MODE == "within" and number == 3 and place == 5:
+                whole.shift = 2.0
     print(json.dumps([seen, torch.rand(1).item(), np.random.rand(), random.random()]))
 
 if __name__ == "__main__":
@@ -121,8 +138,12 @@ ALL, ONCE = 6 * 96, 96 + 32 + 4 * 8
         (("in place", "0"), 2 * 96 + 2 * 32 + 2 * 8, ""),
         (("global", "0"), 2 * 96 + 2 * 32 + 2 * 8, ""),
         (("file", "0"), None, ""),
+        (("large", "0"), 2 * 96 + 2 * 32 + 2 * 8, ""),
+        (("within", "0"), None, ""),
+        (("tuples", "0"), ALL, "an index is no number"),
+        (("grad", "0"), ALL, "belong to a graph"),
         (("drawn", "0"), ALL, "drawn at random"),
-        (("python", "2"), ALL, ""),
+        (("python", "2"), ALL, "leaves a data set alone: samples of the data set are drawn at random"),
         (("ragged", "0"), ALL, "several forms"),
         (("words", "0"), ALL, "values that are no numbers"),
         (("own collate", "0"), ALL, "not put together by default_collate"),

@@ -76,6 +76,10 @@ class CallKeys:
             return None, b""
         return found.digest(), whose
 
+    def held(self):
+        """The objects, of whatever kind, that the latest keys looked at: those of the call's object, and around it."""
+        return [one for seen in (self._around, *(known[1] for known in self._objects.values())) for one in seen.held()]
+
     def note(self, *what):
         """The key of what all processes learn of this function from one; None: the function has no digest."""
         return self.digest and hashlib.blake2b(repr(what).encode(), key=self.digest, digest_size=KEY_BYTES).digest()

@@ -19,6 +19,7 @@ _SAMPLED = 1 << 16  # elements of an array
 _GLANCED = 16  # elements of an array or a list that are looked at in each call
 _WHOLE = 1 << 16  # bytes of an attribute or a global that are all looked at
 _DEEPEST = 3
+_DEEPEST_DIGEST = 6  # a pipeline of transforms is that deep in a data set
 # Of a process, and the same in each: they hold no data.
 _WITHOUT_DATA = ("lock", "RLock", "Condition", "Event", "Semaphore", "local", "_local", "Logger")
 
@@ -46,6 +47,10 @@ class Seen:
             add_part(made, value)
             known = self._known[name] = (looked, made.digest(), held)
         return known[1]
+
+    def held(self):
+        """The objects that were looked at."""
+        return [one for _, _, held in self._known.values() for one in held]
 
 
 def look(value, looked, held, depth=0):
@@ -105,11 +110,11 @@ def add_part(made, one: Any, depth=0, parents=()):
         made.update(("%s %r;" % (one.dtype.str, one.shape)).encode())
         flat = one.reshape(-1)
         made.update(flat[:: max(flat.size // _SAMPLED, 1)].tobytes())
-    elif isinstance(one, (tuple, list)) and depth < _DEEPEST:
+    elif isinstance(one, (tuple, list)) and depth < _DEEPEST_DIGEST:
         made.update(b"%d;" % len(one))
         for part in one[:: max(len(one) // _MOST, 1)]:
             add_part(made, part, depth + 1, (*parents, one))
-    elif isinstance(one, dict) and depth < _DEEPEST:
+    elif isinstance(one, dict) and depth < _DEEPEST_DIGEST:
         made.update(b"%d;" % len(one))
         for item in itertools.islice(one.items(), _MOST):
             add_part(made, item, depth + 1, (*parents, one))
@@ -119,7 +124,7 @@ def add_part(made, one: Any, depth=0, parents=()):
         add_part(made, (one.func, one.args, one.keywords), depth, (*parents, one))
     elif type(one).__name__ in _WITHOUT_DATA:
         made.update(type(one).__name__.encode())
-    elif depth < _DEEPEST and _has_plain_state(one):
+    elif depth < _DEEPEST_DIGEST and _has_plain_state(one):
         made.update(type(one).__qualname__.encode())
         for name, part in sorted(attributes_of(one).items()):
             made.update(("%s;" % name).encode())
