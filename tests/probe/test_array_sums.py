@@ -30,6 +30,9 @@ def test_other_things_and_views_are_looked_at_as_far_as_they_go() -> None:
         [data.T, data[::2], read_only, np.array(["a", None], dtype=object), np.zeros(0), "text", 3]
     )
     assert found is not None and found != digest_of_arrays([])
+    dates, texts = np.array(["2026-11-28"] * 3, dtype="M8[D]"), np.array(["a", "bc"])
+    records = np.zeros(3, dtype=[("a", "i4"), ("b", "f8")])
+    assert len({digest_of_arrays([one]) for one in (dates, dates[:2], texts, texts[:1], records, np.array(3.0))}) == 6
     bfloat16 = torch.ones(5, dtype=torch.bfloat16)
     assert digest_of_arrays([bfloat16]) != digest_of_arrays([bfloat16 * 2])
 

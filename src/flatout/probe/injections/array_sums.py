@@ -32,19 +32,24 @@ def digest_of_arrays(objects):
 
 
 def _arrays(objects, numpy):
-    """Those on the CPU as bytes, in a row; each memory once."""
-    seen = set()
+    """Those on the CPU, as tensors of bytes."""
     for one in objects:
-        if isinstance(one, torch.Tensor) and one.device.type == "cpu" and one.layout is torch.strided:
-            if one.is_contiguous() and one.numel() and not one.is_conj() and (one.data_ptr(), one.nbytes) not in seen:
-                seen.add((one.data_ptr(), one.nbytes))
-                yield one.detach().reshape(-1).view(torch.uint8)
-        elif numpy is not None and isinstance(one, numpy.ndarray) and not one.dtype.hasobject and one.size:
-            whole = numpy.ascontiguousarray(one) if one.nbytes < _MOST_BYTES else one
-            if whole.flags.c_contiguous and (whole.ctypes.data, whole.nbytes) not in seen:
-                seen.add((whole.ctypes.data, whole.nbytes))
-                bytes_of = numpy.frombuffer(whole.data.cast("B"), numpy.uint8)
-                yield torch.from_numpy(bytes_of) if bytes_of.flags.writeable else torch.from_numpy(bytes_of.copy())
+        data = _of_tensor(one) if isinstance(one, torch.Tensor) else _of_array(one, numpy)
+        if data is not None:
+            yield data
+
+
+def _of_tensor(tensor: Any):
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
+        return None
+    return tensor.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _of_array(array: Any, numpy):
+    if numpy is None or not isinstance(array, numpy.ndarray) or array.dtype.hasobject or not array.size:
+        return None
+    data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
+    return torch.from_numpy(data if data.flags.writeable else data.copy())
 
 
 def _sums(data):

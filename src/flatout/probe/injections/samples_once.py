@@ -115,7 +115,10 @@ class Once:
     def __getitems__(self, indices):
         """The samples, or the batch that they make."""
         if not self._off:
-            self._look()
+            try:
+                self._look()
+            except Exception as error:  # of an attribute that runs code of its own
+                self._leave_alone("%s: %s" % (type(error).__name__, error))
         samples: Any = {}  # place -> a sample that was made just now
         if not self._off:
             try:
