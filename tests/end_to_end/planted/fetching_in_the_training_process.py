@@ -19,7 +19,7 @@ class Pictures(Dataset):
 
 
 def main():
-    net = nn.Sequential(nn.Conv2d(3, 16, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 63 * 63, 10))
+    net = nn.Sequential(nn.Conv2d(3, 64, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 63 * 63, 10))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     for pictures, labels in DataLoader(Pictures(), batch_size=8):
         loss = nn.functional.cross_entropy(net(pictures), labels)
