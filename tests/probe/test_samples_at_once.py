@@ -93,7 +93,7 @@ def test_rows_of_arrays_are_taken_at_once(injected: Injected, code: str, monkeyp
     )
     found = batches(data)
     assert injected.applied == {"samples_at_once": True} and not injected.refused
-    assert asked == [BATCH] * (2 * 3 + 7)
+    assert asked == [BATCH] * (3 + 7)
     assert [bits(batch) for batch in found] == [bits(batch) for batch in plain(data)]
 
 

@@ -31,7 +31,8 @@ from flatout.remedies.volumes import cut_from_volumes
 from flatout.results import Cause
 from flatout.units import size
 
-_CAUSES = (
+# What keeping samples, or what they are made of, takes away.
+MAKING_SAMPLES = (
     "cpu_decode",
     "cpu_transform",
     "cpu_tokenise",
@@ -42,12 +43,9 @@ _CAUSES = (
     "read_amplification",
     "no_workers",
     "too_few_workers",
-    "lock_contention",
     "sample_skew",
-    "slow_collate",
-    "own_input",
-    "interpreter_lock",
 )
+_CAUSES = (*MAKING_SAMPLES, "lock_contention", "slow_collate", "own_input", "interpreter_lock")
 # Of a fetch's time on a core, or of its blocked time: less is not worth the look-up.
 _LEAST_SHARE = 0.3
 _MOST = 4

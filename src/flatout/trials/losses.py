@@ -98,7 +98,7 @@ def _compare_levels(
         if abs(b - a) > ALLOWED[semantic_class] * scale:
             text += (
                 f", within the {allowed / scale:.0%} allowed here: runs without the remedy differ by "
-                f"{spread / scale:.1%} (less with a fixed seed), and means of single losses by {noise / scale:.1%}"
+                f"{spread / scale:.1%}, and means of single losses by {noise / scale:.1%}"
             )
         return LossCheck(True, text)
     return LossCheck(False, f"{text}, more than the {allowed / scale:.1%} that chance and the class allow")
