@@ -203,6 +203,23 @@ def test_what_each_new_worker_reads_at_its_first_fetch_goes_with_its_start() -> 
     assert late.gain.predicted > 1.3 * kept.gain.predicted
 
 
+def test_workers_whose_starts_and_batches_take_long_are_needless_rather_than_restarted() -> None:
+    """A second of starts over the window and 5 ms a batch received, for fetches of 1 ms."""
+    context = Context.of(idle_worker(**(RESTARTS | {"gaps": {"epoch_boundary": 1.0}})))
+    causes, _ = judge(context)
+    assert [cause.id for cause in causes][:2] == ["needless_workers", "worker_restart"]
+    assert "starting workers anew takes another" in causes[0].evidence[-1].text
+    assert "to start and end workers" in verdict(context, causes)
+
+
+def test_starts_alone_are_saved_by_kept_workers_and_fetching_without_any_is_offered_beside() -> None:
+    run = restarting(wait=0.0, cpu=0.0005, gaps={"epoch_boundary": 1.0})
+    assert needless_workers(Context.of(run)) is None
+    without = offered(run)["without_workers"]
+    assert without.gain is not None and without.gain.predicted > 1.2
+    assert without.settings == {"num_workers": 0}
+
+
 def test_persistent_workers_are_never_called_restarted() -> None:
     assert worker_restart(Context.of(restarting(persistent_workers=True))) is None
 

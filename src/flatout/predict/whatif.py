@@ -14,6 +14,7 @@ from flatout.predict.mean_costs import own_handover_s
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
 from flatout.predict.simulation import Costs, Settings, least_seconds, simulate
+from flatout.predict.workers import restart_seconds
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR
 from flatout.results import Gain
 
@@ -38,6 +39,7 @@ class Wanted:
         in_order: batches in the order of their indices.
         blocked_factor: on the time that fetches wait for storage.
         cores: usable ones.
+        starts_removed_s: of the time between two steps, that workers' starts and ends took.
     """
 
     num_workers: int | None = None
@@ -46,6 +48,7 @@ class Wanted:
     in_order: bool | None = None
     blocked_factor: float = 1.0
     cores: float | None = None
+    starts_removed_s: float = 0.0
 
 
 class WhatIf:
@@ -63,7 +66,7 @@ class WhatIf:
         loader = run.loading
         if loader is None or loader.fetch.cpu_s is None or loader.fetch.blocked_s is None:
             raise ValueError("the fetches of this run were not counted: nothing can be simulated")
-        self._model, self._loader, self._now = model, loader, model.now
+        self._run, self._model, self._loader, self._now = run, model, loader, model.now
         now = model.now
         self._doubled = run.last_steps.doubled
         fixed_s = run.seconds(*_FIXED_ACCOUNTS) / model.batches
@@ -95,6 +98,18 @@ class WhatIf:
             high = max(high, self._rate(wanted, grows=False) / self._as_it_is)
         return Gain(factor, min(low, *rates), max(high, *rates))
 
+    def without_workers(self) -> Gain:
+        """Fetching in the training process, where neither starts of workers nor their turns on cores take time.
+
+        What the run as it is loses beyond its simulation is lost to workers in part: the prediction is the geometric
+        mean of the gains over the simulated and over the measured rate, and its interval holds both.
+        """
+        starts_s = min(restart_seconds(self._run) / self._model.batches, self._now.between_steps_s)
+        wanted = Wanted(num_workers=0, starts_removed_s=starts_s)
+        simulated, measured = self.gain(wanted), self._rate(wanted) / self._now.rate_sps()
+        predicted = math.sqrt(simulated.predicted * measured)
+        return Gain(predicted, min(simulated.low, measured), max(simulated.high, measured))
+
     def rate(self, wanted: Wanted) -> float:
         """Predicted samples/s."""
         return self._now.rate_sps() * self._rate(wanted) / self._as_it_is
@@ -107,7 +122,7 @@ class WhatIf:
         """
         costs, settings, factor = self._inputs(wanted, grows=True)
         step_s = least_seconds(costs, settings, STEPS) / STEPS
-        return self._now.rate_sps() * self._with_gaps(step_s, factor) / self._as_it_is
+        return self._now.rate_sps() * self._with_gaps(step_s, factor, wanted) / self._as_it_is
 
     def _rate(self, wanted: Wanted, seed: int = 0, grows: bool = True) -> float:
         """Simulated samples/s over wall time; each combination is simulated once."""
@@ -118,12 +133,13 @@ class WhatIf:
 
     def _simulate(self, wanted: Wanted, seed: int, grows: bool) -> float:
         costs, settings, factor = self._inputs(wanted, grows)
-        return self._with_gaps(1.0 / simulate(costs, settings, STEPS, seed).batches_per_s, factor)
+        return self._with_gaps(1.0 / simulate(costs, settings, STEPS, seed).batches_per_s, factor, wanted)
 
-    def _with_gaps(self, step_s: float, factor: float) -> float:
+    def _with_gaps(self, step_s: float, factor: float, wanted: Wanted) -> float:
         """Samples/s of batches ``factor`` times as large, time between steps included."""
         step_s = max(step_s, self._now.replayed_step_s * min(factor, 1.0))
-        return self._now.samples * factor / max(step_s + self._now.between_steps_s * factor, _LEAST_S)
+        between_s = self._now.between_steps_s - wanted.starts_removed_s
+        return self._now.samples * factor / max(step_s + between_s * factor, _LEAST_S)
 
     def _inputs(self, wanted: Wanted, grows: bool) -> tuple[Costs, Settings, float]:
         """Costs and settings to simulate, and the factor on the batch size."""

@@ -31,6 +31,16 @@ def first_workers(run: MeasuredRun, workers: int) -> Change:
     return Change(num_workers=workers, step_removed_s=-passes / batches * (_PASS_S + workers * _EACH_WORKER_S))
 
 
+def restart_seconds(run: MeasuredRun) -> float:
+    """Seconds of the window that the training waits for new workers of its own DataLoader; 0 where it starts none."""
+    loader = run.loading
+    if loader is None or not loader.restarts_workers:
+        return 0.0
+    # What draws the order of an epoch stays without a restart: that is epoch_start's.
+    seconds = run.seconds("epoch_boundary", "batch_wait.worker_startup") - run.seconds("epoch_boundary.start")
+    return max(seconds + loader.workers.first_fetch.waited_s, 0.0)
+
+
 def most_workers(run: MeasuredRun) -> int:
     """Largest number considered: bounded by what was measured, the cores, host memory and /dev/shm."""
     loader = run.loading

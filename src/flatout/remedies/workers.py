@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 from flatout.measure.loader_stats import LoaderStats
+from flatout.measure.thresholds import NOISE_SHARE
 from flatout.measure.validation_workers import ValidationWorkers
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import computing_threads, storage_share
 from flatout.predict.host_memory import added_bytes
 from flatout.predict.pipeline import NO_UNEVENNESS, Change
-from flatout.predict.whatif import Wanted
 from flatout.predict.workers import enough_workers, first_workers
 from flatout.remedies.proposal import IDENTICAL, Proposal, remedy
 from flatout.results import Cause, Gain
@@ -107,16 +107,19 @@ def worker_threads(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("needless_workers",), IDENTICAL, risk="low")
+@remedy(("needless_workers", "worker_restart"), IDENTICAL, risk="low")
 def without_workers(context: Context, cause: Cause) -> Proposal | None:
     """Fetch in the training process."""
     loader, whatif = context.run.loading, context.whatif
     if loader is None or whatif is None or loader.settings.num_workers == 0:
         return None
+    gain = whatif.without_workers()
+    if gain.predicted < 1.0 + NOISE_SHARE:
+        return None
     return Proposal(
         title="fetch batches in the training process: num_workers=0",
         change=Change(num_workers=0),
-        gain=whatif.gain(Wanted(num_workers=0)),
+        gain=gain,
         how="DataLoader(..., num_workers=0), without persistent_workers and prefetch_factor",
         settings={"num_workers": 0},
         basis="the recorded batches, simulated with these workers and without",

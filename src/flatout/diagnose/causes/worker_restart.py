@@ -9,6 +9,7 @@ from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
+from flatout.predict.workers import restart_seconds
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -55,10 +56,7 @@ def worker_restart(context: Context) -> Found | Lacks | None:
 
 def _own_restarts(run: MeasuredRun, loader: LoaderStats) -> tuple[float, list[Evidence]]:
     """Seconds that the training waits for new workers of its own DataLoader, and what shows it."""
-    # What draws the order of an epoch stays without a restart: that is epoch_start's.
-    seconds = run.seconds("epoch_boundary", "batch_wait.worker_startup") - run.seconds("epoch_boundary.start")
-    first = loader.workers.first_fetch
-    seconds += first.waited_s
+    seconds, first = restart_seconds(run), loader.workers.first_fetch
     if seconds <= 0:
         return 0.0, []
     evidence = [

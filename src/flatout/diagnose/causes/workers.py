@@ -14,8 +14,7 @@ from flatout.measure.thresholds import DOMINANT_SHARE, MATERIAL_SHARE, NOISE_SHA
 from flatout.predict.context import Context
 from flatout.predict.fetch_changes import SEVERAL_THREADS, computing_threads, storage_share
 from flatout.predict.pipeline import Change
-from flatout.predict.whatif import Wanted
-from flatout.predict.workers import enough_workers, first_workers
+from flatout.predict.workers import enough_workers, first_workers, restart_seconds
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
 
@@ -182,29 +181,38 @@ def too_many_workers(context: Context) -> Found | Lacks | None:
 
 
 def _cost_more(context: Context, found: Cause) -> str:
-    wait = percent(context.run.ledger.share("batch_wait.ipc"))
+    received, restarts = context.run.ledger.share("batch_wait.ipc"), restart_seconds(context.run)
+    parts = [f"{percent(received)} of the time to receive batches"] if received >= NOISE_SHARE else []
+    if restarts >= NOISE_SHARE * context.run.ledger.window_s:
+        parts.append(f"{percent(restarts / context.run.ledger.window_s)} to start and end workers")
     return (
-        f"Workers cost more than they save: the training takes {wait} of the time to receive batches, "
-        "and would take less to fetch them itself."
+        f"Workers cost more than they save: the training takes {' and '.join(parts)}, "
+        "and would take less to fetch batches itself."
     )
 
 
 @cause("waiting", needs_loader=True, hides=("shallow_prefetch",), sentence=_cost_more)
 def needless_workers(context: Context) -> Found | Lacks | None:
-    """Receiving batches from workers takes the training process longer than fetching them itself would."""
+    """Workers' starts, turns on cores and batches take the training process longer than fetching itself would."""
     run, loader = context.run, context.loader
     received = run.ledger.share("batch_wait.ipc")
-    if loader.settings.num_workers == 0 or received < NOISE_SHARE:
+    restarts = restart_seconds(run) / run.ledger.window_s
+    if loader.settings.num_workers == 0 or max(received, restarts) < NOISE_SHARE:
         return None
     if context.whatif is None:
         return Lacks("CPU time of the fetching threads was not measured, so what they would take elsewhere is unknown")
-    gain = context.whatif.gain(Wanted(num_workers=0))
-    # A few milliseconds here against a few there, in another process: only what is material at the least counts.
-    if 1.0 - 1.0 / gain.low < MATERIAL_SHARE:
+    gain = context.whatif.without_workers()
+    # A few milliseconds here against a few there, in another process: only what is material at the least counts,
+    # and what workers that are kept would not save as well.
+    if 1.0 - 1.0 / gain.low < MATERIAL_SHARE or gain.low * (1.0 - restarts) < 1.0:
         return None
     taken_s, fetching_s = mean_s(loader.delivery.deserialize_s), context.model.now.fetch_s
+    started: tuple[Evidence, ...] = ()
+    if restarts >= NOISE_SHARE:
+        text = f"starting workers anew takes another {percent(restarts)} of the time"
+        started = (Evidence(text, {"restarts": restarts}),)
     return Found(
-        title="receiving batches from workers takes longer than fetching them",
+        title="workers take the training longer than fetching its batches would",
         share=1.0 - 1.0 / gain.predicted,
         confidence=0.8,
         evidence=(
@@ -213,6 +221,7 @@ def needless_workers(context: Context) -> Found | Lacks | None:
                 f"fetching one takes the worker {duration(fetching_s)}",
                 {"deserialize_s": taken_s, "fetch_s": fetching_s},
             ),
+            *started,
         ),
     )
 
