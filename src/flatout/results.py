@@ -158,6 +158,7 @@ class Remedy:
     shm_bytes: int | None = 0  # added in /dev/shm; None: unknown
     device_bytes: int | None = 0  # added on the GPU; None: unknown
     mechanics: str = ""  # what a trial prepares besides the settings, by name; empty: nothing
+    adds_nothing_to: str = ""  # id of the first one with a larger gain that leaves nothing for this one; empty: none
 
 
 @dataclass(frozen=True)

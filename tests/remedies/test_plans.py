@@ -8,7 +8,7 @@ import pytest
 
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import fit
-from flatout.remedies.plans import bundle
+from flatout.remedies.plans import bundle, with_overlaps
 from flatout.remedies.proposal import Proposal
 from flatout.results import Gain, Remedy
 from tests.diagnose.views import healthy, starved
@@ -112,6 +112,20 @@ def test_what_adds_nothing_to_those_before_it_is_in_no_plan() -> None:
         (remedy("step", "identical", "low"), proposal(Change(step_removed_s=0.005))),  # still waits for batches
     ]
     assert [plan.remedies for plan in bundle(model, found)] == [("workers",)]
+
+
+def test_a_remedy_for_which_one_before_it_leaves_nothing_says_so() -> None:
+    model = fit(starved())
+    assert model is not None
+    found = [
+        (remedy("workers", "identical", "low"), proposal(Change(num_workers=8))),
+        (remedy("fewer", "identical", "low"), proposal(Change(num_workers=4))),
+        (remedy("unmodelled", "identical", "low"), proposal(Change())),
+        (remedy("memory_kept", "identical", "low"), proposal(Change(step_removed_s=0.003))),
+        (remedy("huge_pages", "identical", "low"), proposal(Change(step_removed_s=0.002))),
+    ]
+    marked = {one.id: one.adds_nothing_to for one, _ in with_overlaps(model, found)}
+    assert marked == {"workers": "", "fewer": "workers", "unmodelled": "", "memory_kept": "", "huge_pages": "memory_kept"}
 
 
 def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() -> None:

@@ -332,6 +332,14 @@ def test_an_assumption_of_all_predictions_is_said_once() -> None:
     assert text.count("other processes go on using 1.8 cores") == 1
 
 
+def test_a_remedy_that_adds_nothing_names_the_one_before_it() -> None:
+    first, second = diagnoses.starved().remedies[:2]
+    pair = (first, dataclasses.replace(second, adds_nothing_to=first.id, gain=first.gain))
+    diagnosis = dataclasses.replace(diagnoses.starved(), remedies=pair)
+    assert "Predicted to add nothing to 1." in " ".join(lines_of(diagnosis))
+    assert "<br>Predicted to add nothing to 1." in render_markdown(diagnosis)
+
+
 @pytest.mark.parametrize(("count", "shown"), [(4, 4), (5, 5), (6, 4), (9, 4)])
 def test_of_a_steps_operators_the_costliest_are_shown_and_the_rest_counted(count: int, shown: int) -> None:
     operators = [Evidence(f"conv{number}: 10%", {"operator": "conv", "share": 0.1}) for number in range(count)]

@@ -39,7 +39,7 @@ from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, p
 from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
 from flatout.remedies.normalizing import late_normalize
-from flatout.remedies.plans import bundle
+from flatout.remedies.plans import bundle, with_overlaps
 from flatout.remedies.precision import mixed_precision, tf32
 from flatout.remedies.preparation import (
     cheaper_reads,
@@ -233,6 +233,7 @@ def propose(
         if gain.high >= _WORTH_SHOWING and gain.predicted >= _NO_HARM:
             chosen.append((_remedy(context, spec, cause, proposal, gain), proposal))
     chosen.sort(key=lambda pair: -pair[0].gain.predicted)
+    chosen = with_overlaps(context.fitted, chosen)
     planned = [(remedy, proposal) for remedy, proposal in chosen if remedy.id not in refuted]
     return tuple(remedy for remedy, _ in chosen), bundle(context.fitted, planned)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flatout.predict.pipeline import Change
 from flatout.predict.rate_model import RateModel
@@ -60,6 +61,29 @@ def bundle(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> tuple[
             )
         )
     return tuple(plans)
+
+
+def with_overlaps(model: RateModel, found: Sequence[tuple[Remedy, Proposal]]) -> list[tuple[Remedy, Proposal]]:
+    """The same remedies, each with the first one before it that leaves nothing for it to give.
+
+    Args:
+        model: fitted to the run.
+        found: remedies with their proposals, largest predicted gain first.
+    """
+    marked: list[tuple[Remedy, Proposal]] = []
+    for remedy, proposal in found:
+        before = (one.id for one, theirs in marked if _leaves_nothing(model, (one, theirs), (remedy, proposal)))
+        marked.append((replace(remedy, adds_nothing_to=next(before, "")), proposal))
+    return marked
+
+
+def _leaves_nothing(model: RateModel, first: tuple[Remedy, Proposal], second: tuple[Remedy, Proposal]) -> bool:
+    if _stands_in(second[0], [first]):
+        return True
+    change, other = first[1].change, second[1].change
+    if Change() in (change, other) or model.factor(other) < 1 + _LEAST_ADDED:  # what they change is not modelled
+        return False
+    return model.factor(change.and_then(other, model.now.step_s)) < (1 + _LEAST_ADDED) * model.factor(change)
 
 
 def _stands_in(remedy: Remedy, chosen: Sequence[tuple[Remedy, Proposal]]) -> bool:

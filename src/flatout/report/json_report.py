@@ -152,6 +152,7 @@ def _remedy_to_json(remedy: Remedy) -> dict[str, Any]:
         "settings": data["settings"],
         "shm": data["shm_bytes"],
         "device_memory": data["device_bytes"],
+        "adds_nothing_to": data["adds_nothing_to"],
     }
 
 
@@ -169,6 +170,7 @@ def _remedy(data: dict[str, Any]) -> Remedy:
         settings=dict(data["settings"]),
         shm_bytes=data["shm"],
         device_bytes=data["device_memory"],
+        adds_nothing_to=data.get("adds_nothing_to", ""),
     )
 
 

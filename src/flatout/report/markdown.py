@@ -117,8 +117,10 @@ def _remedies(diagnosis: Diagnosis) -> list[str]:
         shared, bases = outline.shared_basis(paying)
         blocks += [*([_text(shared)] if shared else []), _table(header, rows, "rlrlll")]
         blocks += [
-            f"{rank}. {_code(remedy.how)}<br>Based on {_text(basis)}"
-            for rank, (remedy, basis) in enumerate(zip(paying, bases, strict=True), start=1)
+            f"{rank}. {_code(remedy.how)}<br>Based on {_text(basis)}{f'<br>{overlap}' if overlap else ''}"
+            for rank, (remedy, basis, overlap) in enumerate(
+                zip(paying, bases, outline.overlaps(paying), strict=True), start=1
+            )
         ]
     if plans := outline.plans(diagnosis):
         blocks.append(outline.TOGETHER)

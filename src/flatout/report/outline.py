@@ -289,6 +289,15 @@ def _pays(remedy: Remedy) -> bool:
     return remedy.gain.high >= PAYS_FROM and remedy.gain.predicted >= _LEAST_LIKELY
 
 
+def overlaps(remedies: Sequence[Remedy]) -> list[str]:
+    """For each remedy of a list in their order what says that one before it leaves nothing for it, or nothing."""
+    ranks = {remedy.id: rank for rank, remedy in enumerate(remedies, start=1)}
+    return [
+        f"Predicted to add nothing to {ranks[one.adds_nothing_to]}." if one.adds_nothing_to in ranks else ""
+        for one in remedies
+    ]
+
+
 # Before the plans.
 TOGETHER = "Several of them together, predicted as a whole:"
 

@@ -188,8 +188,8 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
     widest = MARGIN + len(f"{len(paying)}. ") + max(map(cell_len, columns), default=0)
     if widest > page.width:
         columns = ["; ".join(cells) for cells in table]
-    rows = zip(paying, columns, bases, strict=True)
-    for rank, (remedy, figures, basis) in enumerate(rows, start=1):
+    rows = zip(paying, columns, bases, outline.overlaps(paying), strict=True)
+    for rank, (remedy, figures, basis, overlap) in enumerate(rows, start=1):
         page.blank()
         mark = f"{rank}. "
         indent = MARGIN + len(mark)
@@ -200,6 +200,8 @@ def _remedies(page: Page, diagnosis: Diagnosis) -> None:
             page.paragraph(figures, indent=indent, style="green")
         page.paragraph(remedy.how, indent=indent)
         page.paragraph(f"Based on {basis}", indent=indent, style=DIM)
+        if overlap:
+            page.paragraph(overlap, indent=indent)
     if plans := outline.plans(diagnosis):
         page.blank()
         page.paragraph(outline.TOGETHER)

@@ -70,7 +70,7 @@ def _own_restarts(run: MeasuredRun, loader: LoaderStats) -> tuple[float, list[Ev
         start_s = float(np.median(loader.workers.start_s))
         method = f" ({loader.settings.start_method})" if loader.settings.start_method else ""
         set_up_s = float(np.median(loader.workers.set_up_s)) if loader.workers.set_up_s is not None else 0.0
-        set_up = f", {duration(set_up_s)} of it in its set-up (worker_init_fn)" if set_up_s > 0.2 * start_s else ""
+        set_up = f", {duration(set_up_s)} of it before its first fetch" if set_up_s > 0.2 * start_s else ""
         text = f"a worker takes {duration(start_s)} to start{method}{set_up}"
         evidence.append(Evidence(text, {"worker_start_s": start_s, "set_up_s": set_up_s}))
     if first.waited_s >= NOISE_SHARE * run.ledger.window_s:

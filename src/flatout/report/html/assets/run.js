@@ -24,10 +24,11 @@ shown(async () => {
       el("h3", {}, `${cause.title} · ${percent(cause.share)}`), bar(cause.share),
       el("p", {class: "soft"}, `${cause.id}, ${confidence[cause.id]}${cause.hidden_by ? `; look at ${cause.hidden_by} first` : ""}`),
       list(cause.evidence.map((one) => one.text))))));
+  const titles = Object.fromEntries(report.remedies.map((one) => [one.id, one.title]));
   if (report.remedies.length) parts.push(section("What to do",
     el("p", {class: "soft"}, "Gains in samples/s are predicted, not yet measured; the thin line at 1x is no change."),
     table(["remedy", "#predicted", "interval", "class", "risk", "#memory"], report.remedies.map((one) => [
-      [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis)],
+      [el("div", {}, one.title), el("code", {}, one.how), el("div", {class: "soft"}, one.basis), titles[one.adds_nothing_to] ? el("div", {}, `Predicted to add nothing to: ${titles[one.adds_nothing_to]}.`) : null],
       `${factor(one.gain.predicted)} (${factor(one.gain.low)}–${factor(one.gain.high)})`, interval(one.gain, most), one.class, one.risk, bytes(one.memory_bytes)]), true),
     classLegend(classes, report.remedies.map((one) => one.class))));
   if (report.plans.length) parts.push(section("Plans", el("p", {class: "soft"}, "Remedies together, predicted for all of them: the conservative plan takes those of low risk that change no result, the moderate one also those of medium risk and those that change rounding, the aggressive one all."), table(["plan", "#predicted", "interval", "remedies"], report.plans.map((one) => [
