@@ -27,7 +27,7 @@ def explanation(cause: str) -> str:
     """
     known = explanations()
     if cause not in known:
-        near = difflib.get_close_matches(cause, known, 1, 0.5)
+        near = difflib.get_close_matches(cause, known, 1, 0.6)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UsageError(f"no cause {cause!r}: {hint}`flatout explain` lists them")
     return known[cause]
