@@ -116,6 +116,41 @@ def by_list(net: Net) -> Tensor:
     return total
 
 
+def stacked(net: Net) -> Tensor:
+    """The second cell takes what the first one gives, and feeds nothing back."""
+    state, above = torch.zeros(BATCH, SIZE), torch.zeros(BATCH, SIZE)
+    for x in X:
+        state = net.cell(x, state)
+        above = net.other(state, above)
+    return above
+
+
+def stacked_with_feedback(net: Net) -> Tensor:
+    state, above = torch.zeros(BATCH, SIZE), torch.zeros(BATCH, SIZE)
+    for x in X:
+        state = net.cell(x + above, state)
+        above = net.other(state, above)
+    return above
+
+
+def state_of_another(net: Net) -> Tensor:
+    """The state is changed between two steps, which no call with all of them does."""
+    state, total = torch.zeros(BATCH, SIZE), torch.zeros(())
+    for x in X:
+        state = torch.tanh(net.cell(x, state))
+        total = total + state.sum()
+    return total
+
+
+def state_written_to(net: Net) -> Tensor:
+    state, total = None, torch.zeros(())
+    for x in X:
+        output, state = net.lstm(x[None], state)
+        state[0].data.mul_(0.5)
+        total = total + output.sum()
+    return total
+
+
 def two_by_number(net: Net) -> Tensor:
     state, other, place = torch.zeros(BATCH, SIZE), torch.zeros(BATCH, SIZE), 0
     for _ in range(LENGTH):
@@ -155,7 +190,13 @@ def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> l
 
 @pytest.mark.parametrize(
     ("forward", "kinds"),
-    [(lstm, ["LSTM"]), (distributions, ["LSTM"]), (gru_of_words, ["GRU"]), (cells, ["GRUCell", "LSTMCell"])],
+    [
+        (lstm, ["LSTM"]),
+        (distributions, ["LSTM"]),
+        (gru_of_words, ["GRU"]),
+        (cells, ["GRUCell", "LSTMCell"]),
+        (stacked, ["GRUCell", "GRUCell"]),
+    ],
 )
 def test_loops_whose_inputs_are_known_are_timed(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor], kinds: list[str]
@@ -169,12 +210,21 @@ def test_loops_whose_inputs_are_known_are_timed(
 
 
 @pytest.mark.parametrize(
-    "forward", [own_output, attention, written, by_number, by_numpy, by_list, two_by_number, states_of_their_own, whole]
+    "forward",
+    [
+        *(own_output, attention, written, by_number, by_numpy, by_list, states_of_their_own, whole),
+        *(stacked_with_feedback, state_of_another, state_written_to),
+    ],
 )
 def test_loops_that_are_needed_or_are_no_such_loops_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]
 ) -> None:
     assert seen(monkeypatch, forward) == []
+
+
+def test_a_layer_that_only_hears_from_another_one_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = seen(monkeypatch, two_by_number)  # of its two cells, the other one decides on its own inputs
+    assert (found["kind"], found["calls"]) == ("GRUCell", LENGTH) and found["name"].endswith(".cell")
 
 
 def test_what_comes_too_late_in_a_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,6 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
     def begin(self):
         """A step begins."""
         global _entered
-        self._begun_ns = time.perf_counter_ns()
         if self._watching or self.over or torch.is_inference_mode_enabled():
             return
         if _entered is not self:
@@ -89,6 +88,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 return
             _entered = self
             self.__enter__()
+            torch.empty(0)  # the first operator in a mode may import torch._dynamo, which takes seconds
+        self._begun_ns = time.perf_counter_ns()
         self._watching = True
         self._stepwise.begin()
 

@@ -25,6 +25,7 @@ _MOST_LAYERS = 8
 _MOST_TIMED = 64  # calls
 _ROUNDS, _BUDGET_NS = 5, 300_000_000
 _LEAST_CHAINED = 0.5  # of the calls: the others begin with a state of their own
+_IN_PLACE = "_"  # ends the names of operators that write into what they are given
 _READS = "_local_scalar_dense"  # what .item() calls
 _TAKE_OUT = ("numpy", "tolist", "__array__", "__dlpack__")  # no operators: what follows is not seen
 _CHECKS = os.path.join("torch", "distributions", "")
@@ -38,14 +39,17 @@ class _Layer:
     Attributes:
         module: it.
         calls: with one time step each, and gradients.
-        chained: those of them whose state an earlier one gave.
-        fed: those of them whose input was made of what a layer gave.
+        chained: those of them whose state is what the one before gave, as it gave it.
+        fed: those of them whose input was made of what it gave before. A layer that feeds another one is no loop.
         args: of its first call.
-        reads: numbers that were read before its latest call.
+        bit: that stands for it.
+        read: numbers that Python may have used since its latest call were made of what it gave.
+        gave: addresses of what its latest call gave, without those that were written to since then.
     """
 
-    def __init__(self, module, args, reads):
-        self.module, self.args, self.reads = module, args, reads
+    def __init__(self, module, args, bit):
+        self.module, self.args, self.bit, self.read = module, args, bit, False
+        self.gave: Any = set()
         self.calls = self.chained = self.fed = 0
 
 
@@ -62,14 +66,13 @@ class StepwiseLayers:
     def __init__(self, watched):
         self._watched = watched
         self._layers: Any = {}  # id of a module -> it
-        self._given: Any = set()  # addresses of memory that depends on what a layer gave
-        self._reads = 0  # of numbers out of such memory: Python may have used them
+        self._given: Any = {}  # address of memory -> bits of the layers that it depends on
         self._unseen: Any = {}  # kind of layer -> calls after the operators were no longer looked at
         self._hooks: Any = []
 
     def begin(self):
         """A step begins."""
-        self._layers, self._given, self._reads, self._unseen = {}, set(), 0, {}
+        self._layers, self._given, self._unseen = {}, {}, {}
         if not self._hooks:
             self._hooks = [
                 torch_modules.register_module_forward_pre_hook(self._called).remove,
@@ -82,7 +85,7 @@ class StepwiseLayers:
         for undo in self._hooks:
             undo()
         self._hooks = []
-        layers, self._layers, self._given = list(self._layers.values()), {}, set()
+        layers, self._layers, self._given = list(self._layers.values()), {}, {}
         if whole:
             found = [_told(layer) for layer in layers if _needless(layer)]
             for kind, calls in self._unseen.items() if not layers else ():
@@ -95,21 +98,32 @@ class StepwiseLayers:
         """Look at an operator that has run, and was no part of a backward pass."""
         if not self._layers:
             return
-        depends = self._depend(args)
-        if depends and name == _READS and not _in_check():
-            self._reads += 1
+        bits = self._bits(args)
+        if bits and name == _READS and not _in_check():
+            self._read(bits)
         made = _addresses(result)
-        if depends:
-            self._given |= made
-        else:
-            self._given -= made  # memory that was freed, and taken anew
+        for address in made:
+            if bits:
+                self._given[address] = bits
+            else:
+                self._given.pop(address, None)  # memory that was freed, and taken anew
+        if name.endswith(_IN_PLACE):
+            for layer in self._layers.values():
+                layer.gave -= made
 
     @quietly
     def _taken_out(self, tensor):
-        self._reads += self._layers != {} and self._depend(tensor)
+        self._read(self._bits(tensor))
 
-    def _depend(self, values):
-        return not self._given.isdisjoint(_addresses(values))
+    def _read(self, bits):
+        for layer in self._layers.values():
+            layer.read = layer.read or bool(layer.bit & bits)
+
+    def _bits(self, values):
+        bits = 0
+        for address in _addresses(values) if self._given else ():
+            bits |= self._given.get(address, 0)
+        return bits
 
     @quietly
     def _called(self, module, args):
@@ -122,17 +136,22 @@ class StepwiseLayers:
         if found is None:
             if len(self._layers) >= _MOST_LAYERS:
                 return
-            found = self._layers[id(module)] = _Layer(module, _detached(args), self._reads)
+            found = self._layers[id(module)] = _Layer(module, _detached(args), 1 << len(self._layers))
         found.calls += 1
         # By an operator, or perhaps by way of Python, from a number that was read since the layer's last call.
-        found.fed += self._depend(args[:1]) or found.reads < self._reads
-        found.reads = self._reads
-        found.chained += self._depend(args[1:])
+        found.fed += bool(self._bits(args[:1]) & found.bit) or found.read
+        found.read = False
+        state = _addresses(args[1:])
+        found.chained += bool(state) and state <= found.gave
 
     @quietly
     def _gave(self, module, args, output):
-        if id(module) in self._layers:
-            self._given |= _addresses(output)
+        found = self._layers.get(id(module))
+        if found is None:
+            return
+        found.gave = _addresses(output)
+        for address in found.gave:
+            self._given[address] = self._given.get(address, 0) | found.bit
 
 
 def _watched_method(name, seen):
