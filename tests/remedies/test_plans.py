@@ -125,7 +125,13 @@ def test_a_remedy_for_which_one_before_it_leaves_nothing_says_so() -> None:
         (remedy("huge_pages", "identical", "low"), proposal(Change(step_removed_s=0.002))),
     ]
     marked = {one.id: one.adds_nothing_to for one, _ in with_overlaps(model, found)}
-    assert marked == {"workers": "", "fewer": "workers", "unmodelled": "", "memory_kept": "", "huge_pages": "memory_kept"}
+    assert marked == {
+        "workers": "",
+        "fewer": "workers",
+        "unmodelled": "",
+        "memory_kept": "",
+        "huge_pages": "memory_kept",
+    }
 
 
 def test_what_several_remedies_take_out_of_a_step_is_never_more_than_the_step() -> None:
