@@ -39,6 +39,7 @@ from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
 from flatout.measure.unfinished_validation import with_unfinished_validation
 from flatout.measure.usage import summarize
+from flatout.measure.usual_steps import of_usual_steps
 from flatout.measure.validation import validation_calls, validation_regions
 from flatout.measure.validation_workers import validation_workers
 from flatout.probe import events as kinds
@@ -57,6 +58,7 @@ def build_view(run: Run) -> MeasuredRun | None:
     side = loader_processes(run, training)
     charged = charge(training, side.teams if side else ())
     ledger = build_ledger(run, training, side, charged)
+    training = replace(training, process=of_usual_steps(training.process))
     loading = build_loading(run, training, side)
     workers = tuple(m for team in side.teams for m in team.members if m is not None) if side else ()
     spans = bool(len(training.process.of_kinds(kinds.DEVICE_SPAN)))

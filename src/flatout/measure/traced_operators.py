@@ -40,6 +40,7 @@ from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_faults import added_faults, without_added_faults
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
 from flatout.measure.training import Training
+from flatout.measure.usual_steps import unusual
 from flatout.measure.without_operators import long_pieces_ns, share_outside_torch
 from flatout.measure.zero_operands import zero_operands
 from flatout.record import Run
@@ -69,6 +70,9 @@ def measure_operators(
         faults: page faults of the training process in the window; None: not counted.
         charged: the training thread's time, with its stack samples.
     """
+    because = unusual(training.process, "traced")
+    if because:
+        return because
     trace = read_trace(run.path / f"trace-{training.process.key}.json.gz")
     if trace is None:
         return "no kernel trace was taken"

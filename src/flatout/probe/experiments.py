@@ -1,6 +1,7 @@
 """Steps after the measured window, when flatout asks for them: which of them run now, and what they are told.
 
-First steps with one thing changed at a time, then the kernel trace, then steps with kept batches.
+First steps with one thing changed at a time, then the kernel trace, then steps with kept batches. The first two of
+these wait for steps of the kind that takes most of the time.
 """
 
 import threading
@@ -13,14 +14,16 @@ from .changed_steps import ChangedSteps
 from .contract import REPLAYED
 from .last_steps import LastSteps
 from .recorder import COMMAND_REPLAY, COMMAND_TRACE, REC, now, report_fault
+from .usual_steps import UsualStep
 
 FAILED = "the probe failed"
 
 
 class _State:
-    __slots__ = ("over", "running", "spent_ns", "traced")
+    __slots__ = ("before_changed", "before_trace", "over", "running", "spent_ns", "traced")
 
     def __init__(self):
+        self.before_changed, self.before_trace = UsualStep("changed"), UsualStep("traced")
         self.running: Any = None  # ChangedSteps or LastSteps
         self.over = False  # the changed steps: the trace and the last steps may be asked for
         self.traced = False
@@ -30,15 +33,15 @@ class _State:
 _state = _State()
 
 
-def start():
-    """Begin; called in the training thread after a backward pass, when recording has stopped."""
-    if _state.running is None and not _state.over:
+def start(backward_ns):
+    """Begin; called in the training thread after a backward pass of this length, when recording has stopped."""
+    if _state.running is None and not _state.over and _call(_state.before_changed.has_come, backward_ns) is not False:
         _begin(ChangedSteps, _end_changed)
 
 
 def active():
     """True while backward passes are to be reported: steps are measured, or more of them may be asked for."""
-    return _state.running is not None or _state.over
+    return _state.running is not None or _state.over or _state.before_changed.awaited
 
 
 def batch_awaited(iterator=None):
@@ -66,18 +69,22 @@ def updated():
         _call(_state.running.updated)
 
 
-def backward_ended():
-    """A backward pass has ended."""
+def backward_ended(backward_ns):
+    """A backward pass of this length has ended."""
     repeated_work.leave()  # where it could not when its step ended
     run = _state.running
     if run is not None:
         if threading.get_ident() == REC.training_thread:
             _call(run.backward_ended)
+    elif _state.before_changed.awaited:
+        if threading.get_ident() == REC.training_thread:
+            start(backward_ns)
     elif _state.over:
         command = REC.control.command()
         if command == COMMAND_TRACE and not _state.traced:
-            _state.traced = True
-            trace.start()
+            if _call(_state.before_trace.has_come, backward_ns) is not False:
+                _state.traced = True
+                trace.start()
         elif command == COMMAND_REPLAY and not trace.running():
             _begin(LastSteps, _end_last, _state.spent_ns + trace.rated_ns())
 
@@ -99,11 +106,12 @@ def _begin(kind, ended, *arguments):
 def _call(method, *arguments):
     """Run a piece of the measurement: a fault ends it, and what was changed is restored."""
     try:
-        method(*arguments)
+        return method(*arguments)
     except Exception:
         report_fault("experiment")
         if _state.running is not None:
             _state.running.failed(FAILED)
+    return None
 
 
 def _end_changed(because=None):

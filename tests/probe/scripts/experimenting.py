@@ -19,6 +19,7 @@ net = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)), torch.nn.L
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 before = torch.nn.Linear(8, 8)  # in no optimizer
 before.requires_grad_("unfrozen" in on)
+wide = torch.nn.Linear(500, 1000)  # in no optimizer either
 kept: dict = {}
 norms: list = []
 
@@ -80,6 +81,8 @@ def train():
             take_snapshot()
         optimizer.zero_grad()
         before.zero_grad()
+        if "kinds" in on and number % 630 < 30:
+            loss = loss + wide(torch.ones(1000, 500)).mean()
         if "anomaly" in on:
             with torch.autograd.detect_anomaly(), torch.autograd.profiler.record_function("backward"):
                 loss.backward()

@@ -9,6 +9,7 @@ from torch.autograd.profiler import record_function
 
 from .. import events, experiments, in_place, losses, trace
 from ..recorder import COMMAND_EXPERIMENT, COMMAND_TRACE, REC, now, report_fault
+from ..usual_steps import KINDS
 from ..wrap import is_compiling, patch
 from . import device, settings
 
@@ -61,7 +62,7 @@ def _backward_begins(tensors):
         return None
     _state.in_backward = True  # re-entrant autograd (checkpointing) calls backward inside backward
     if not REC.on:
-        return None, None, None
+        return None, now(), None
     mark = device.mark() if device.present else None
     return now(), mark, tensors if losses.wanted else None
 
@@ -71,7 +72,7 @@ def _backward_left(call, result):
     _state.in_backward = False
     start, mark, tensors = call
     if start is None:  # the recording is over
-        experiments.backward_ended()
+        experiments.backward_ended(end - mark)
         trace.backward_ended()
         return
     try:
@@ -91,6 +92,8 @@ def _backward_ended(start, end):
         REC.first_step_ns = end  # it may take long: algorithms are tried, code is compiled
         REC.training_thread = threading.get_ident()
         settings.save()
+    else:
+        KINDS.add(end - start, end - REC.last_step_ns)
     REC.last_step_ns = end
     REC.recent.append(end)
     # The counters only show progress, and the command may be obeyed with this delay. In short steps the probe's code
@@ -103,7 +106,7 @@ def _backward_ended(start, end):
         if command == COMMAND_TRACE:
             trace.start()
         elif command == COMMAND_EXPERIMENT:
-            experiments.start()
+            experiments.start(end - start)
 
 
 def _region_begins(region):

@@ -1,0 +1,43 @@
+"""Whether the steps that were looked at after the window are of the kind that the window's time went to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flatout.probe import events as kinds
+from flatout.record import ProcessRecord
+from flatout.units import percent
+
+# A smaller part of the time says nothing of the rest of it, where another kind of steps takes most.
+_LEAST = 0.2
+_MOST = 0.6
+_OF_CHANGED_STEPS = (
+    *("unused_gradients", "frozen_modules", "repeated_weight", "repeated_work", "loss_targets"),
+    *("stepwise_layers", "zero_operands", "doubled_input", "last_steps"),
+)
+
+
+def unusual(process: ProcessRecord, what: str) -> str:
+    """Why what was looked at says nothing of the window, as text; empty: it does.
+
+    Args:
+        process: the training process.
+        what: ``changed`` or ``traced``, as the record has it.
+    """
+    share, most = (process.info.get("usual_steps") or {}).get(what) or (1.0, 1.0)
+    if share >= _LEAST or most < _MOST:
+        return ""
+    return f"the steps after the window were of a kind that took {percent(share)} of its time"
+
+
+def of_usual_steps(process: ProcessRecord) -> ProcessRecord:
+    """The process without what steps of another kind have shown, and why."""
+    because = unusual(process, "changed")
+    if not because:
+        return process
+    events = process.events[~np.isin(process.events["kind"], (kinds.EXPERIMENT, kinds.HOOK, kinds.COLLECTION))]
+    info: dict[str, Any] = {name: value for name, value in process.info.items() if name not in _OF_CHANGED_STEPS}
+    return replace(process, info={**info, "experiments_skipped": because}, events=events)
