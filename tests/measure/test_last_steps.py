@@ -53,6 +53,10 @@ def test_what_twice_the_input_does_not_lengthen_is_fixed_and_so_is_the_rest_of_t
     [
         ({"skipped": "hooks on the model would see its passes"}, "hooks on the model would see its passes"),
         ({"samples": 4, "single_ns": [1], "doubled_ns": [2]}, "the passes of the model take too long"),
+        (
+            {"samples": 60, "single_ns": [ns(0.003)] * 7, "doubled_ns": [ns(0.003)] * 7},
+            "the passes that were timed take 3.0 ms, those of a step 8.0 ms",
+        ),
     ],
 )
 def test_an_input_that_was_not_doubled_says_why(tmp_path: Path, recorded: dict[str, Any], because: str) -> None:

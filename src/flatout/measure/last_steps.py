@@ -11,6 +11,7 @@ from flatout.measure.account_ids import ACCOUNTS
 from flatout.probe.contract import DOUBLED, LOADER, REPLAYED, SINGLE, TRIMMED
 from flatout.record import ProcessRecord
 from flatout.results import Ledger
+from flatout.units import duration
 
 _LEAST_BLOCKS = 3
 _MOST_SAVED = 0.98  # of a step
@@ -205,6 +206,9 @@ def _doubled(
     )
 
 
+_LEAST_OF_PASSES = 0.5  # of those of a step, that what was timed must take
+
+
 def with_doubled_input(found: LastSteps, process: ProcessRecord, ledger: Ledger) -> LastSteps:
     """Add the step whose passes were doubled alone, where no whole step was: all but the passes costs the same."""
     info: Mapping[str, Any] = process.info.get("doubled_input") or {}
@@ -217,6 +221,11 @@ def with_doubled_input(found: LastSteps, process: ProcessRecord, ledger: Ledger)
     share = {account.id: account.share for account in ledger.accounts}
     own = sum(share.get(id, 0.0) for id in ACCOUNTS if id not in _BETWEEN_STEPS)
     part = min(sum(share.get(id, 0.0) for id in _PASSES) / own, 1.0) if own > 0 else 0.0
+    passes_s, timed_s = part * own * ledger.window_s / ledger.steps.count, median(list(info["single_ns"])) / 1e9
+    if timed_s < _LEAST_OF_PASSES * passes_s:
+        # Of a model that is called several times a step, one call was; gradients of gradients are made outside of it.
+        because = f"the passes that were timed take {duration(timed_s)}, those of a step {duration(passes_s)}"
+        return replace(found, skipped={**found.skipped, DOUBLED: because})
     growing = sorted(part * min(max(twice / single - 1.0, 0.0), 1.0) for single, twice in pairs)
     edge = int(len(growing) >= _ROUNDS)  # the second of 7 and the last but one hold the median at 87%
     step_s = own * ledger.window_s / ledger.steps.count
