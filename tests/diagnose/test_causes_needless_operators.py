@@ -10,13 +10,11 @@ from flatout.diagnose.causes.needless_operators import (
     dense_gradients,
     full_sort,
     needless_logits,
-    slice_gradients,
     sparse_as_dense,
 )
 from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.needless_logits import NeedlessLogits
-from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.zero_operands import ZeroOperands
 from flatout.remedies.proposal import NUMERICS, OPTIMISATION
 from flatout.results import NotMeasured
@@ -34,21 +32,6 @@ def test_sorts_of_which_few_places_are_used_are_named() -> None:
     assert "topk(16, dim=2" in offered.how and offered.gain.predicted > 1.3 and offered.semantic_class == NUMERICS
     assert full_sort(run(operators=small_operators(0.001))) is None
     assert isinstance(full_sort(run(operators="no kernel trace was taken")), NotMeasured)
-
-
-def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
-    slices = SliceGradients((64, 168, 48), 1, 168, 0.004)
-    context = run(operators=small_operators(0.001, slices=slices))
-    cause = found(slice_gradients(context))
-    assert cause.share == pytest.approx(0.4, abs=0.05)
-    assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
-    offered = remedies(context)["unbind"]
-    assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
-    # Each gradient of a slice is several operators: half of the overhead goes, too.
-    called = run(operators=small_operators(0.004, slices=replace(slices, seconds=0.003, calls=0.5)))
-    assert found(slice_gradients(called)).share == pytest.approx(0.5, abs=0.05)
-    assert slice_gradients(run(operators=small_operators(0.001))) is None
-    assert isinstance(slice_gradients(run(operators="no kernel trace was taken")), NotMeasured)
 
 
 def test_gradients_of_whole_tables_are_named() -> None:

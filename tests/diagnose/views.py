@@ -25,6 +25,8 @@ from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import RepeatedWeight
+from flatout.measure.slice_gradients import SliceGradients
+from flatout.measure.slice_writes import SliceWrites
 from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.results import Account, Ledger, Line, Steps
 
@@ -279,6 +281,10 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
         on_device=False,
     )
     return replace(usual, **changes)
+
+
+SLICES = SliceGradients((64, 168, 48), 1, 168, 0.004)  # of operators that take 10 ms a step
+WRITES = SliceWrites((50, 64, 9_000), 50, 0.004, calls=0.2)
 
 
 def compiled_again(seconds: float, **changes: Any) -> Compiling:

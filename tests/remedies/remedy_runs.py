@@ -25,7 +25,6 @@ from flatout.measure.operators import Operators
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
-from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slow_samples import SlowSamples
 from flatout.measure.validation import ValidationCalls
 from flatout.measure.zero_operands import ZeroOperands
@@ -36,6 +35,8 @@ from tests.diagnose.views import (
     LINE,
     MIXED_ROWS,
     SAMPLES,
+    SLICES,
+    WRITES,
     compiled_again,
     crowded,
     healthy,
@@ -152,11 +153,6 @@ def few_costly(run: MeasuredRun) -> MeasuredRun:
     assert run.loading is not None
     slow = SlowSamples(samples=0.05, excess=0.5, median_s=0.001, mean_s=0.02, indices=(3, 23))
     return replace(run, loading=replace(run.loading, fetch=replace(run.loading.fetch, slow=slow)))
-
-
-def sliced(seconds: float) -> Operators:
-    """Gradients of 168 slices take this long a step."""
-    return small_operators(0.001, slices=SliceGradients((64, 168, 48), 1, 168, seconds))
 
 
 def sorting(seconds: float) -> Operators:
@@ -475,8 +471,12 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=replace(ZEROS, nonzero=0.5))),
     ),
     "unbind": (
-        lambda: replace(healthy(), operators=sliced(0.004)),
-        lambda: replace(starved(), operators=sliced(0.004)),
+        lambda: replace(healthy(), operators=small_operators(0.001, slices=SLICES)),
+        lambda: replace(starved(), operators=small_operators(0.001, slices=SLICES)),
+    ),
+    "write_at_once": (
+        lambda: replace(healthy(), operators=small_operators(0.001, writes=WRITES)),
+        lambda: replace(starved(), operators=small_operators(0.001, writes=WRITES)),
     ),
     "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
     "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),

@@ -13,6 +13,7 @@ from flatout.measure.kernel_work import KernelWork
 from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.roofline import NOT_MEASURED, Ceilings, Roofline
 from flatout.measure.slice_gradients import SliceGradients
+from flatout.measure.slice_writes import SliceWrites
 from flatout.measure.zero_operands import ZeroOperands
 
 _FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
@@ -48,6 +49,7 @@ class Operators:
     costliest: tuple[CostlyOperator, ...] = ()  # the most time first
     roofline: Roofline | str = NOT_MEASURED  # text: why it is not known
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
+    writes: SliceWrites | None = None  # into parts of tensors, one after the other
     sorts: FullSorts | None = None  # of which few places are used
     logits: NeedlessLogits | None = None  # of the loss over most classes
     zeros: ZeroOperands | None = None  # products with matrices that are almost all zeros
@@ -79,6 +81,13 @@ class Operators:
         if self.slices is None:
             return 0.0
         return float(self.in_kernels_s(self.slices.seconds) + self.slices.calls * self.removable_overhead_s)
+
+    @property
+    def of_writes_s(self) -> float:
+        """What writes into parts of tensors take, as for slices."""
+        if self.writes is None:
+            return 0.0
+        return float(self.in_kernels_s(self.writes.seconds) + self.writes.calls * self.removable_overhead_s)
 
     @property
     def of_sorts_s(self) -> float:

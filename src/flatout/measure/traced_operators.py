@@ -36,6 +36,7 @@ from flatout.measure.roofline import (
 )
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import slice_gradients
+from flatout.measure.slice_writes import slice_writes
 from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_faults import added_faults, without_added_faults
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
@@ -261,6 +262,7 @@ def _measured(
         other_code_s=other_code_s,
         loop=loop,
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
+        writes=slice_writes(operators, inside, owner if has_kernels else rows, work, steps),
         sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
         logits=needless_logits(
             operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("loss_targets")

@@ -64,6 +64,7 @@ from flatout.remedies.queue import (
 from flatout.remedies.recurrence import whole_sequence
 from flatout.remedies.repeated_work import compute_once, keep_activations
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
+from flatout.remedies.slices import unbind, write_at_once
 from flatout.remedies.sparse_matrices import sparse_products
 from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
@@ -86,7 +87,6 @@ from flatout.remedies.unneeded_work import (
     sparse_embeddings,
     sparse_optimizer,
     trim_padding,
-    unbind,
 )
 from flatout.remedies.volumes import device_augmentation, staged_volumes
 from flatout.remedies.whole_batches import whole_batches
@@ -176,6 +176,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     classes_that_occur,
     sparse_products,
     unbind,
+    write_at_once,
     sparse_embeddings,
     sparse_optimizer,
     bigger_batch,

@@ -216,30 +216,3 @@ def first_places(context: Context, cause: Cause) -> Proposal | None:
         basis="measured time of the sorts in the traced steps; topk is assumed to leave a fifth of it, at worst half",
         memory_bytes=0,
     )
-
-
-@remedy(("slice_gradients",), IDENTICAL, risk="low")
-def unbind(context: Context, cause: Cause) -> Proposal | None:
-    """Take all slices with one call, whose backward pass joins their gradients once."""
-    operators = context.run.operators
-    if isinstance(operators, str) or operators.slices is None:
-        return None
-    saved_s = operators.of_slices_s
-    dimension = operators.slices.dimension
-    title = f"take the slices with one call before the loop: unbind({dimension})"
-    how = f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges"
-    if dimension is None:
-        title = "take all parts with one call: one index, or a product with a matrix of the indices"
-        how = (
-            "x[:, all_indices] once, then split(); or adjacency @ x in place of a loop over x[:, neighbours].mean(1), "
-            "where adjacency[i, neighbours[i]] = 1 / len(neighbours[i])"
-        )
-    return Proposal(
-        title=title,
-        change=shorter_step(0.9 * saved_s),
-        least=shorter_step(0.5 * saved_s),
-        most=shorter_step(saved_s),
-        how=how,
-        basis="measured time of the gradients of slices in the traced steps; assumes that joining them takes a tenth",
-        memory_bytes=0,
-    )

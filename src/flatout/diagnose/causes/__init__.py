@@ -14,7 +14,6 @@ from flatout.diagnose.causes.needless_operators import (
     dense_gradients,
     full_sort,
     needless_logits,
-    slice_gradients,
     sparse_as_dense,
 )
 from flatout.diagnose.causes.preparation import cpu_decode, cpu_read, cpu_tokenise, cpu_transform, row_lookup
@@ -29,6 +28,7 @@ from flatout.diagnose.causes.queue import (
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_work
+from flatout.diagnose.causes.slices import slice_gradients, slice_writes
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.step_experiments import (
     debug_mode,
@@ -99,6 +99,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     needless_logits,
     sparse_as_dense,
     slice_gradients,
+    slice_writes,
     dense_gradients,
     small_batch,
     device_sync,

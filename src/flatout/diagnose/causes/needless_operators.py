@@ -25,7 +25,7 @@ def _takes(context: Context, found: Cause) -> str:
 )
 def full_sort(context: Context) -> Found | Lacks | None:
     """The model sorts whole tensors and uses the first or last places of them."""
-    operators = _traced(context)
+    operators = traced(context)
     if isinstance(operators, Lacks):
         return operators
     sorts = operators.sorts
@@ -58,7 +58,7 @@ def full_sort(context: Context) -> Found | Lacks | None:
 )
 def needless_logits(context: Context) -> Found | Lacks | None:
     """The output layer computes values for positions that the loss ignores, or for classes that never occur."""
-    operators = _traced(context)
+    operators = traced(context)
     if isinstance(operators, Lacks):
         return operators
     logits = operators.logits
@@ -109,7 +109,7 @@ def needless_logits(context: Context) -> Found | Lacks | None:
 )
 def sparse_as_dense(context: Context) -> Found | Lacks | None:
     """Products with matrices that are almost all zeros multiply the zeros, too."""
-    operators = _traced(context)
+    operators = traced(context)
     if isinstance(operators, Lacks):
         return operators
     zeros = operators.zeros
@@ -138,11 +138,7 @@ def sparse_as_dense(context: Context) -> Found | Lacks | None:
     )
 
 
-def _fills_zeros(context: Context, found: Cause) -> str:
-    return f"Backward passes fill zeros for {found.title}: that takes {percent(found.share)} of the time."
-
-
-def _traced(context: Context) -> Operators | Lacks:
+def traced(context: Context) -> Operators | Lacks:
     """The operators of the traced steps."""
     if context.fitted is None:
         return Lacks(NO_STEP)
@@ -165,7 +161,7 @@ def _moves_whole_tables(context: Context, found: Cause) -> str:
 )
 def dense_gradients(context: Context) -> Found | Lacks | None:
     """Each step makes and applies gradients of whole embedding tables, and takes few of their rows."""
-    operators = _traced(context)
+    operators = traced(context)
     if isinstance(operators, Lacks):
         return operators
     dense = operators.dense
@@ -185,44 +181,5 @@ def dense_gradients(context: Context) -> Found | Lacks | None:
             ),
             *hottest(context.run.lines("optimizer"), 1),
             *hottest(context.run.lines("backward"), 1),
-        ),
-    )
-
-
-@cause(
-    "training",
-    # Large fills by several threads wait for each other and for memory; each slice's gradient is several operators.
-    hides=("overhead_bound", "too_many_threads", "too_few_threads"),
-    hides_from=DOMINANT_SHARE,
-    sentence=_fills_zeros,
-)
-def slice_gradients(context: Context) -> Found | Lacks | None:
-    """A loop takes slices of a tensor that needs a gradient, and the gradient of each is as large as the whole."""
-    operators = _traced(context)
-    if isinstance(operators, Lacks):
-        return operators
-    slices = operators.slices
-    share = context.model.recovered(shorter_step(operators.of_slices_s))
-    if slices is None or share < NOISE_SHARE:
-        return None
-    shape = "x".join(map(str, slices.shape))
-    listed = slices.dimension is None
-    what = "parts by lists of indices" if listed else "slices"
-    values: dict[str, float | int | str] = {"slices": slices.slices, "seconds": slices.seconds}
-    if slices.dimension is not None:
-        values["dimension"] = slices.dimension
-    along = "" if listed else f" along dimension {slices.dimension}"
-    return Found(
-        title=f"{slices.slices:,} {what} of a tensor of {shape}, one after the other",
-        share=share,
-        confidence=0.8,
-        evidence=(
-            Evidence(
-                f"the gradient of each of the {slices.slices:,} {'parts' if listed else 'slices'}{along} is a tensor "
-                f"of {shape}, mostly zeros, which is added to the others: "
-                f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
-                values,
-            ),
-            *hottest(context.run.lines("forward"), 2),
         ),
     )
