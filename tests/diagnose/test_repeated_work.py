@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_work
+from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_rows, repeated_work
 from flatout.diagnose.ranking import judge
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import NotMeasured
-from tests.diagnose.views import healthy, starved
+from tests.diagnose.views import ROWS, healthy, starved
 
 LINE = RepeatedLine("/home/me/train.py", 12, "forward", "parametrization", "linalg_matrix_exp", 0.003, 35)
 TWICE = RepeatedWork(0.3, 0.5, (LINE, replace(LINE, operator="mm", reason="", file="")))
@@ -93,3 +93,17 @@ def test_checkpointing_is_none_where_memory_is_scarce_or_it_takes_little(on_purp
     seen = RepeatedWork(0.0, 0.0, (), on_purpose=on_purpose)
     context = Context.of(replace(run, repeated_work=seen, machine={"memory": {"total_bytes": 16 << 30}}))
     assert activation_checkpointing(context) is None
+
+
+def test_rows_that_repeat_are_named_before_what_is_computed_again() -> None:
+    context = Context.of(replace(healthy(), repeated_rows=ROWS, repeated_work=replace(TWICE, with_backward=0.2)))
+    causes, _ = judge(context)
+    assert causes[0].id == "repeated_rows" and causes[0].share == pytest.approx(0.5, abs=0.06)
+    assert "a row's values are there up to 81 times" in causes[0].evidence[0].text
+    assert causes[0].evidence[1].text == "4.0 ms in products of model.py:82, forward"
+    assert next(one for one in causes if one.id == "repeated_work").hidden_by == "repeated_rows"
+    remedy = propose(context, causes)[0][0]
+    assert remedy.id == "split_weight" and remedy.title.endswith("once (model.py:82)")
+    assert remedy.gain.predicted > 1.8
+    assert repeated_rows(Context.of(healthy())) is None
+    assert repeated_rows(Context.of(replace(healthy(), repeated_rows=replace(ROWS, part=0.02)))) is None

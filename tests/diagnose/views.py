@@ -10,6 +10,7 @@ import numpy as np
 from flatout.measure.compiling import Break, Compiling, Recompiled
 from flatout.measure.experiments import Tried
 from flatout.measure.frozen_modules import FrozenModule, FrozenModules
+from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import UnusedGradients
 from flatout.measure.graphs import GraphCalls
 from flatout.measure.loader_stats import (
@@ -24,6 +25,7 @@ from flatout.measure.loader_stats import (
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
+from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slice_writes import SliceWrites
@@ -284,6 +286,8 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
 
 
 SLICES = SliceGradients((64, 168, 48), 1, 168, 0.004)  # of operators that take 10 ms a step
+SORTS = FullSorts((16, 512, 2048), 2, 16, 0.004)
+ROWS = RepeatedRows(0.6, 18, 81.0, (Line("/home/me/model.py", 82, "forward", "", 0.004),))
 WRITES = SliceWrites((50, 64, 9_000), 50, 0.004, calls=0.2)
 
 

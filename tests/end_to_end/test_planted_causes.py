@@ -200,6 +200,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
             ("sentences_of_one_length.py", "padding_waste"),
             ("scored_by_a_second_pass.py", "repeated_work"),
             ("characters_one_by_one.py", "stepwise_recurrence"),
+            ("one_state_beside_each_input.py", "repeated_rows"),
         ]
     ),
 )

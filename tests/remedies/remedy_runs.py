@@ -13,7 +13,6 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.dense_gradients import DenseGradients
 from flatout.measure.experiments import Experiments
-from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
@@ -21,7 +20,6 @@ from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
 from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.needless_logits import NeedlessLogits
-from flatout.measure.operators import Operators
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
@@ -34,8 +32,10 @@ from tests.diagnose.views import (
     COMPUTE,
     LINE,
     MIXED_ROWS,
+    ROWS,
     SAMPLES,
     SLICES,
+    SORTS,
     WRITES,
     compiled_again,
     crowded,
@@ -153,11 +153,6 @@ def few_costly(run: MeasuredRun) -> MeasuredRun:
     assert run.loading is not None
     slow = SlowSamples(samples=0.05, excess=0.5, median_s=0.001, mean_s=0.02, indices=(3, 23))
     return replace(run, loading=replace(run.loading, fetch=replace(run.loading.fetch, slow=slow)))
-
-
-def sorting(seconds: float) -> Operators:
-    """Sorts of which few places are used take this long a step."""
-    return small_operators(0.001, sorts=FullSorts((16, 512, 2048), 2, 16, seconds))
 
 
 def dense(optimizer: str, seconds: float = 0.004) -> MeasuredRun:
@@ -455,8 +450,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
     "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
     "first_places": (
-        lambda: replace(healthy(), operators=sorting(0.004)),
-        lambda: replace(starved(), operators=sorting(0.004)),
+        lambda: replace(healthy(), operators=small_operators(0.001, sorts=SORTS)),
+        lambda: replace(starved(), operators=small_operators(0.001, sorts=SORTS)),
     ),
     "logits_where_needed": (
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
@@ -481,6 +476,10 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
     "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
+    "split_weight": (
+        lambda: replace(healthy(), repeated_rows=ROWS),
+        lambda: replace(starved(), repeated_rows=ROWS),
+    ),
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),
         lambda: replace(starved(), repeated_work=replace(TWICE, part=0.01, with_backward=0.02)),

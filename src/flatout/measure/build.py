@@ -31,6 +31,7 @@ from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
 from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
+from flatout.measure.repeated_rows import read_repeated_rows
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
 from flatout.measure.stepwise_layers import read_stepwise_layers
@@ -118,6 +119,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         padding=read_padding(training.process),
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
+        repeated_rows=read_repeated_rows(training.process),
         stepwise_layers=read_stepwise_layers(training.process),
         frozen_modules=read_frozen_modules(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),

@@ -22,6 +22,7 @@ from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
+from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.stepwise_layers import StepwiseLayer
@@ -150,6 +151,7 @@ class MeasuredRun:
     last_steps: LastSteps = field(default_factory=LastSteps)  # on kept batches; and the loader alone
     padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
+    repeated_rows: RepeatedRows | None = None  # the same
     repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     stepwise_layers: tuple[StepwiseLayer, ...] = ()  # in a step after the window

@@ -71,10 +71,10 @@ def slice_writes(
         return None
     within = np.asarray(union(operators.start[engine], operators.end[engine]).at(operators.start) >= 0)
     rest = 1.0 - 1.0 / writes
-    calls = np.count_nonzero(inside & within) + _IN_FORWARD * np.count_nonzero(engine)
+    calls = float(np.count_nonzero(inside & within) + _IN_FORWARD * np.count_nonzero(engine))
     return SliceWrites(
         shape=shape,
         writes=writes,
         seconds=rest * float(work[(source >= 0) & within[source]].sum()) / 1e9 / steps,
-        calls=rest * min(calls / max(np.count_nonzero(inside), 1), 1.0),
+        calls=rest * min(calls / max(int(np.count_nonzero(inside)), 1), 1.0),
     )

@@ -15,8 +15,8 @@ from flatout.units import percent
 _LEAST = 0.2
 _MOST = 0.6
 _OF_CHANGED_STEPS = (
-    *("unused_gradients", "frozen_modules", "repeated_weight", "repeated_work", "loss_targets"),
-    *("stepwise_layers", "zero_operands", "doubled_input", "last_steps"),
+    *("unused_gradients", "frozen_modules", "repeated_weight", "repeated_work", "repeated_rows"),
+    *("loss_targets", "stepwise_layers", "zero_operands", "doubled_input", "last_steps"),
 )
 
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .loss_targets import LossTargets
 from .recorder import REC, report_fault
+from .repeated_rows import RepeatedRows
 from .sites import is_user_file
 from .stepwise_layers import StepwiseLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
@@ -72,6 +73,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._targets: Any = LossTargets()
         self._zeros: Any = ZeroOperands()
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
+        self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -92,6 +94,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._begun_ns = time.perf_counter_ns()
         self._watching = True
         self._stepwise.begin()
+        self._repeated_rows.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -107,6 +110,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             if self._device:
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
+            self._repeated_rows.save(calls, _ns)
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -162,6 +166,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             made = self._made - 1 if self._made > before else None
         if view:  # it computes nothing
             return
+        if node is None:
+            self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

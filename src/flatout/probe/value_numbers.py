@@ -76,6 +76,10 @@ class ValueNumbers:
                 self._note(where, (number, place))
         return again
 
+    def number(self, tensor):
+        """What stands for the value of a tensor."""
+        return self._number(tensor)
+
     def _note(self, where, number):
         self._values[where] = number
         if isinstance(where, tuple):

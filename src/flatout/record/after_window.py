@@ -71,6 +71,16 @@ REPEATED_WORK = record(
         "skipped": text,
     }
 )
+REPEATED_ROWS = record(
+    {
+        "ns": _COUNT,
+        "needless_ns": _COUNT,
+        "products": _COUNT,
+        "times": number(1.0),
+        "lines": items(row(text, _COUNT, text, _COUNT, _COUNT), 64),
+    },
+    required=("ns", "needless_ns", "products", "times", "lines"),
+)
 LOSS_TARGETS = record(
     {
         "classes": _COUNT,

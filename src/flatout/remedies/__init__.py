@@ -62,7 +62,7 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.recurrence import whole_sequence
-from flatout.remedies.repeated_work import compute_once, keep_activations
+from flatout.remedies.repeated_work import compute_once, keep_activations, split_weight
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
 from flatout.remedies.slices import unbind, write_at_once
 from flatout.remedies.sparse_matrices import sparse_products
@@ -170,6 +170,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     features_once,
     whole_sequence,
     compute_once,
+    split_weight,
     keep_activations,
     first_places,
     logits_where_needed,

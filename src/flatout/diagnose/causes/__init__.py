@@ -27,7 +27,7 @@ from flatout.diagnose.causes.queue import (
 )
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
-from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_work
+from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_rows, repeated_work
 from flatout.diagnose.causes.slices import slice_gradients, slice_writes
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.step_experiments import (
@@ -93,6 +93,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unbatched_calls,
     frozen_features,
     stepwise_recurrence,
+    repeated_rows,
     repeated_work,
     activation_checkpointing,
     full_sort,

@@ -108,3 +108,48 @@ def _again(line: RepeatedLine) -> Evidence:
     text = f"{line.operator}: {counted(line.calls, 'call')} more, {duration(line.seconds)}{place}"
     values: dict[str, float | int | str] = {"operator": line.operator, "calls": line.calls, "seconds": line.seconds}
     return Evidence(text, values | {"file": line.file, "line": line.line} if line.file else values)
+
+
+def _splits(context: Context, found: Cause) -> str:
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}: products with each of them once would save {percent(found.share)} of the time."
+
+
+@cause(
+    "training",
+    # Rows that repeat are large tensors of which little is new, many operators, and what is computed again.
+    hides=("repeated_work", "overhead_bound", "page_faults", "small_batch", "too_many_threads", "too_few_threads"),
+    hides_from=_LARGE_PART,
+    sentence=_splits,
+)
+def repeated_rows(context: Context) -> Found | Lacks | None:
+    """Layers multiply rows that repeat, such as one state put beside each of many inputs."""
+    rows = context.run.repeated_rows
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if rows is None:
+        return None
+    share = context.model.recovered(without_repeated_work(context, rows.part))
+    if share < _LEAST:
+        return None
+    products = counted(rows.products, "product")
+    return Found(
+        title="layers multiply rows that repeat, or that they have multiplied before",
+        share=share,
+        confidence=0.8,
+        evidence=(
+            Evidence(
+                f"in one step after the window, the needless part of {products} and of what puts their rows together "
+                f"took {percent(rows.part)} of the time of all operators, with the backward passes; a row's values "
+                f"are there up to {rows.times:,.0f} times",
+                {"products": rows.products, "part": rows.part, "times": rows.times},
+            ),
+            *(
+                Evidence(
+                    f"{duration(line.seconds)} in products of {PurePath(line.file).name}:{line.line}, {line.function}",
+                    {"file": line.file, "line": line.line, "seconds": line.seconds},
+                )
+                for line in rows.lines[:3]
+            ),
+        ),
+    )

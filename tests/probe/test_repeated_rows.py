@@ -1,0 +1,140 @@
+"""Rows that repeat in products, followed through the operators of two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from flatout.probe import repeated_work
+from flatout.probe.recorder import REC
+
+STATE, INPUT, BATCH, LENGTH, TIMES = 6, 10, 4, 12, 5
+X = torch.rand(BATCH, LENGTH, INPUT)
+ENDS = torch.arange(200) % 20
+NODES = torch.rand(20, STATE)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.Linear(STATE + INPUT, 3)
+        self.edges = nn.Linear(2 * STATE, 3)
+        self.plain = nn.Linear(INPUT, STATE)
+        self.cell = nn.GRUCell(INPUT, STATE)
+
+
+def attention(net: Net) -> Tensor:
+    """One state beside each of the inputs, which are the same at each time step."""
+    state, total = torch.zeros(BATCH, STATE), torch.zeros(())
+    for _ in range(TIMES):
+        rows = torch.cat((state.repeat(LENGTH, 1, 1).permute(1, 0, 2), X), 2)
+        weights = net.attention(rows.view(-1, STATE + INPUT)).view(BATCH, LENGTH, 3).mean(2).softmax(1)
+        state = net.cell((weights[..., None] * X).sum(1), state)
+        total = total + state.sum()
+    return total
+
+
+def expanded(net: Net) -> Tensor:
+    state = net.plain(X[:, 0])
+    return net.attention(torch.cat((state[:, None].expand(-1, LENGTH, -1), X), 2)).sum()
+
+
+def expanded_alone(net: Net) -> Tensor:
+    return net.plain(X[:1, :1].expand(BATCH, LENGTH, -1).contiguous()).sum()
+
+
+def edges(net: Net) -> Tensor:
+    return net.edges(torch.cat((NODES[ENDS], NODES.index_select(0, ENDS.flip(0))), 1)).sum()
+
+
+def split(net: Net) -> Tensor:
+    weight, total, state = net.attention.weight, torch.zeros(()), torch.zeros(BATCH, STATE)
+    of_inputs = nn.functional.linear(X, weight[:, STATE:], net.attention.bias)
+    for _ in range(TIMES):
+        weights = (of_inputs + nn.functional.linear(state, weight[:, :STATE])[:, None]).mean(2).softmax(1)
+        state = net.cell((weights[..., None] * X).sum(1), state)
+        total = total + state.sum()
+    return total
+
+
+def gates(net: Net) -> Tensor:
+    """Another input at each time step, beside a state of the same size: nothing repeats."""
+    state, total = torch.zeros(BATCH, STATE), torch.zeros(())
+    for place in range(LENGTH):
+        state = net.attention(torch.cat((state, X[:, place]), 1)).repeat(1, 2)
+        total = total + state.sum()
+    return total
+
+
+def written_to(net: Net) -> Tensor:
+    """What was repeated, and then changed, does not repeat any more."""
+    rows = X[:, 0].repeat(LENGTH, 1)
+    rows += torch.rand(LENGTH * BATCH, INPUT)
+    return net.plain(rows).sum()
+
+
+def sparse(net: Net) -> Tensor:
+    """What has no memory of its own is no row, and an empty batch none either."""
+    made = torch.sparse.mm(torch.eye(BATCH).to_sparse(), net.plain(X[:, 0]))
+    return made.sum() + net.edges(torch.cat((X[:0, 0, :STATE], X[:0, 0, :STATE]), 1)).sum()
+
+
+def every_row_once(net: Net) -> Tensor:
+    return net.edges(torch.cat((NODES[torch.randperm(20)], NODES), 1)).sum()
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> dict[str, Any] | None:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
+    torch.manual_seed(0)
+    net = Net()
+    mode = repeated_work.RepeatedWork()
+    for _ in range(2):
+        mode.begin()
+        try:
+            forward(net).backward()
+        finally:
+            mode.end(True)
+            repeated_work.leave()
+    found: dict[str, Any] | None = saved.get("repeated_rows")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("forward", "products", "times"),
+    [(attention, TIMES, LENGTH), (expanded, 1, LENGTH), (expanded_alone, 1, BATCH * LENGTH), (edges, 1, 10)],
+)
+def test_products_of_rows_that_repeat_are_found(
+    monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor], products: int, times: float
+) -> None:
+    found = seen(monkeypatch, forward)
+    assert found is not None
+    assert (found["products"], found["times"]) == (products, times)
+    assert 0 < found["needless_ns"] < found["ns"]
+    assert [line[2] for line in found["lines"]] == [forward.__name__] and found["lines"][0][4] == products
+
+
+@pytest.mark.parametrize("forward", [split, gates, written_to, sparse, every_row_once])
+def test_rows_that_do_not_repeat_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]
+) -> None:
+    assert seen(monkeypatch, forward) is None
+
+
+def test_of_attention_nearly_all_of_the_products_is_needless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the first product the columns of the inputs are needed, and a twelfth of those of the state."""
+    needless: list[float] = []
+    save = repeated_work.RepeatedRows.save
+
+    def watched(self: Any, calls: Any, ns: Any) -> None:
+        needless[:] = [part for place, part in sorted(self._calls.items()) if calls[place].name == "addmm"]
+        save(self, calls, ns)
+
+    monkeypatch.setattr(repeated_work.RepeatedRows, "save", watched)
+    seen(monkeypatch, attention)
+    state = STATE / (STATE + INPUT) * (1 - 1 / LENGTH)
+    assert needless == pytest.approx([state, *[state + INPUT / (STATE + INPUT)] * (TIMES - 1)])
