@@ -22,7 +22,9 @@ def process_with(folder: Path, **steps: list[float]) -> ProcessRecord:
     return process
 
 
-@pytest.mark.parametrize("steps", [{}, {"changed": [0.9, 0.9]}, {"changed": [0.1, 0.3]}, {"traced": [0.1, 0.9]}])
+@pytest.mark.parametrize(
+    "steps", [{}, {"changed": [0.9, 0.9]}, {"changed": [0.1, 0.3]}, {"changed": [0.07, 0.2]}, {"traced": [0.1, 0.9]}]
+)
 def test_usual_steps_and_those_of_trainings_without_a_common_kind_count(
     tmp_path: Path, steps: dict[str, list[float]]
 ) -> None:

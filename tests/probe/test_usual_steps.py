@@ -36,6 +36,8 @@ def test_a_kind_is_known_by_its_backward_passes_and_weighed_by_its_time() -> Non
     assert made.share(60 * MS) == made.most() == 0.75
     assert made.share(1 * MS) == 0.25
     assert made.share(5000 * MS) == 0.0
+    made.add(1 * MS, 5000 * MS)  # behind an evaluation
+    assert made.share(60 * MS) == pytest.approx(0.75, abs=0.01)
 
 
 def test_before_any_step_everything_is_usual() -> None:
@@ -54,11 +56,13 @@ def test_a_step_of_the_commonest_kind_is_waited_for(monkeypatch: pytest.MonkeyPa
 
 def test_where_none_comes_the_others_are_looked_at(monkeypatch: pytest.MonkeyPatch, saved: dict[str, Any]) -> None:
     monkeypatch.setattr(usual_steps, "KINDS", kinds(encoder=(10, 50, 300), classifier=(1000, 1, 1)))
-    clock = [0]
+    clock = [1]
     monkeypatch.setattr(usual_steps, "now", lambda: clock[0])
     saved["usual_steps"] = {"changed": [0.75, 0.75]}
     step = UsualStep("traced")
     assert not step.has_come(1 * MS)
-    clock[0] = AWAITED_NS
+    clock[0] += AWAITED_NS
     assert step.has_come(1 * MS)
+    assert UsualStep("later").has_come(1 * MS)  # the time is used up
+    del saved["usual_steps"]["later"]
     assert saved["usual_steps"] == {"changed": [0.75, 0.75], "traced": [0.25, 0.75]}

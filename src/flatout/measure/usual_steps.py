@@ -11,9 +11,9 @@ from flatout.probe import events as kinds
 from flatout.record import ProcessRecord
 from flatout.units import percent
 
-# A smaller part of the time says nothing of the rest of it, where another kind of steps takes most.
+# A smaller part of the time says nothing of the rest of it, where another kind of steps takes several times as much.
 _LEAST = 0.2
-_MOST = 0.6
+_LEAST_OF_MOST = 0.3
 _OF_CHANGED_STEPS = (
     *("unused_gradients", "frozen_modules", "repeated_weight", "repeated_work", "repeated_rows"),
     *("loss_targets", "stepwise_layers", "zero_operands", "doubled_input", "last_steps"),
@@ -28,7 +28,7 @@ def unusual(process: ProcessRecord, what: str) -> str:
         what: ``changed`` or ``traced``, as the record has it.
     """
     share, most = (process.info.get("usual_steps") or {}).get(what) or (1.0, 1.0)
-    if share >= _LEAST or most < _MOST:
+    if share >= min(_LEAST, _LEAST_OF_MOST * most):
         return ""
     return f"the steps after the window were of a kind that took {percent(share)} of its time"
 
