@@ -77,6 +77,15 @@ def written_to(net: Net) -> Tensor:
     return net.plain(rows).sum()
 
 
+def updated_between(net: Net) -> Tensor:
+    """The same rows, but the weight has changed since the first product."""
+    rows = torch.cat((X[:, 0, :STATE], X[:, 1]), 1)
+    first = net.attention(rows).sum().detach()
+    with torch.no_grad():
+        net.attention.weight.mul_(0.5)
+    return first + net.attention(torch.cat((X[:, 0, :STATE], X[:, 1]), 1)).sum()
+
+
 def sparse(net: Net) -> Tensor:
     """What has no memory of its own is no row, and an empty batch none either."""
     made = torch.sparse.mm(torch.eye(BATCH).to_sparse(), net.plain(X[:, 0]))
@@ -118,7 +127,7 @@ def test_products_of_rows_that_repeat_are_found(
     assert [line[2] for line in found["lines"]] == [forward.__name__] and found["lines"][0][4] == products
 
 
-@pytest.mark.parametrize("forward", [split, gates, written_to, sparse, every_row_once])
+@pytest.mark.parametrize("forward", [split, gates, written_to, updated_between, sparse, every_row_once])
 def test_rows_that_do_not_repeat_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]
 ) -> None:

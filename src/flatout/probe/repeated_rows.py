@@ -48,7 +48,7 @@ class RepeatedRows:
     def begin(self):
         """A step begins."""
         self._rows: Any = {}  # address of memory -> its rows
-        self._seen: Any = set()  # weight, first column and number of the value that it multiplied
+        self._seen: Any = set()  # number of a weight, first column, number of the value that it multiplied
         self._calls: Any = {}  # place of a call -> part of it that is needless
         self._nodes: Any = {}  # the same of the nodes of the graph
         self._lines: Any = {}  # file, line and function -> places of their products
@@ -115,7 +115,7 @@ class RepeatedRows:
             return
         needless, first = 0.0, 0
         for width, times, number in known.parts:
-            key = _address(weight), first, number
+            key = self._number(weight), first, number
             needless += width / columns * (1.0 if key in self._seen else 1.0 - 1.0 / times)
             self._seen.add(key)
             self._times = max(self._times, times)
