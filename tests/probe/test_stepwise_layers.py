@@ -222,6 +222,21 @@ def test_loops_that_are_needed_or_are_no_such_loops_are_left_alone(
     assert seen(monkeypatch, forward) == []
 
 
+def test_random_numbers_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that is made for the timing draws its weights."""
+    states = []
+    original = repeated_work.RepeatedWork.end
+
+    def watched(mode: Any, whole: bool) -> None:
+        before = torch.get_rng_state()
+        original(mode, whole)
+        states.append(torch.equal(before, torch.get_rng_state()))
+
+    monkeypatch.setattr(repeated_work.RepeatedWork, "end", watched)
+    assert [one["kind"] for one in seen(monkeypatch, cells)] == ["GRUCell", "LSTMCell"]
+    assert states == [True, True]
+
+
 def test_a_layer_that_only_hears_from_another_one_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = seen(monkeypatch, two_by_number)  # of its two cells, the other one decides on its own inputs
     assert (found["kind"], found["calls"]) == ("GRUCell", LENGTH) and found["name"].endswith(".cell")

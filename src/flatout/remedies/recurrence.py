@@ -27,7 +27,7 @@ def whole_sequence(context: Context, cause: Cause) -> Proposal | None:
         change=change,
         least=least,
         most=most,
-        how=f"{how}. Dropout draws other numbers",
+        how=f"{how}. Dropout draws other numbers, and BatchNorm in the loop takes its statistics over all of them",
         basis="both passes of the layer, measured step by step and in one call; half of what else both passes take is "
         "taken to stand in the loop, and to gain as much",
         memory_bytes=None,
