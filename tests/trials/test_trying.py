@@ -177,6 +177,19 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert "    ValueError: no" in lines(found)
 
 
+def test_lengths_that_count_as_samples_are_no_other_training_where_the_losses_are_the_same(tmp_path: Path) -> None:
+    """Of batches with the time first the mean depends on how many steps a run had time for."""
+
+    class Longer(Machine):
+        def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+            made = super().run(setup, settings)
+            if setup.environment and made.speed is not None:
+                object.__setattr__(made.speed, "batch", 8.2)
+            return made
+
+    assert tried(tmp_path, Longer({"x": 2.0}), "x").proved
+
+
 def test_more_samples_in_a_step_are_another_training_unless_allowed(tmp_path: Path) -> None:
     class Larger(Machine):
         def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:

@@ -30,6 +30,7 @@ from flatout.trials.try_result import (
 )
 
 LEAST_PAIRS = 2  # of runs, for any verdict on speed
+_OTHER_BATCH = 0.2  # of a batch, where the first losses are the same
 _SAME_BATCH = 0.01  # share by which the samples of a step may differ
 # Where the samples are not known, so many losses within this share of one another show that the batches are the same.
 _FIRST_LOSSES, _SAME_LOSS = 5, 0.003
@@ -120,13 +121,16 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
 
 def _other_work(pairs: Pairs, a: Sequence[Speed], b: Sequence[Speed]) -> str:
     """Why the steps of A and B may not be the same amount of work; empty if they are."""
+    first = list(zip(*(run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])), strict=False))
+    alike = all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in first)
     if not a[0].batch or not b[0].batch:
-        first = [run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])]
-        if all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in zip(*first, strict=False)):
+        if alike:
             return ""
         return "the samples of a step are not known (no DataLoader fed the steps), and the first losses are others"
     batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b)]
-    if abs(batches[1] / batches[0] - 1) > _SAME_BATCH:
+    apart = abs(batches[1] / batches[0] - 1)
+    # Where lengths count as samples, as in batches with the time first, their mean depends on how far a run came.
+    if apart > (_OTHER_BATCH if first and alike else _SAME_BATCH):
         return f"a step has {batches[1]:.4g} samples instead of {batches[0]:.4g}"
     return ""
 
