@@ -23,7 +23,15 @@ def process_with(folder: Path, **steps: list[float]) -> ProcessRecord:
 
 
 @pytest.mark.parametrize(
-    "steps", [{}, {"changed": [0.9, 0.9]}, {"changed": [0.1, 0.3]}, {"changed": [0.07, 0.2]}, {"traced": [0.1, 0.9]}]
+    "steps",
+    [
+        {},
+        {"changed": [0.9, 0.9, 1]},
+        {"changed": [0.1, 0.3, 9]},
+        {"changed": [0.07, 0.2, 9]},
+        {"traced": [0.1, 0.9, 9]},
+        {"changed": [0.02, 0.9, 2]},
+    ],
 )
 def test_usual_steps_and_those_of_trainings_without_a_common_kind_count(
     tmp_path: Path, steps: dict[str, list[float]]
@@ -33,7 +41,7 @@ def test_usual_steps_and_those_of_trainings_without_a_common_kind_count(
 
 
 def test_what_steps_of_another_kind_have_shown_is_left_out_and_said(tmp_path: Path) -> None:
-    process = of_usual_steps(process_with(tmp_path, changed=[0.07, 0.9], traced=[0.8, 0.9]))
+    process = of_usual_steps(process_with(tmp_path, changed=[0.07, 0.9, 9], traced=[0.8, 0.9, 1]))
     assert read_experiments(process).because == "the steps after the window were of a kind that took 7.0% of its time"
     assert "repeated_work" not in process.info and not len(process.of_kinds(kinds.EXPERIMENT))
     assert unusual(process, "changed") and not unusual(process, "traced")

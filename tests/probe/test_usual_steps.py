@@ -51,18 +51,18 @@ def test_a_step_of_the_commonest_kind_is_waited_for(monkeypatch: pytest.MonkeyPa
     assert not step.has_come(1 * MS) and step.awaited
     assert step.has_come(50 * MS) and not step.awaited
     assert step.has_come(1 * MS)  # it has come
-    assert saved["usual_steps"] == {"changed": [0.75, 0.75]}
+    assert saved["usual_steps"] == {"changed": [0.75, 0.75, 2]}
 
 
 def test_where_none_comes_the_others_are_looked_at(monkeypatch: pytest.MonkeyPatch, saved: dict[str, Any]) -> None:
     monkeypatch.setattr(usual_steps, "KINDS", kinds(encoder=(10, 50, 300), classifier=(1000, 1, 1)))
     clock = [1]
     monkeypatch.setattr(usual_steps, "now", lambda: clock[0])
-    saved["usual_steps"] = {"changed": [0.75, 0.75]}
+    saved["usual_steps"] = {"changed": [0.75, 0.75, 1]}
     step = UsualStep("traced")
     assert not step.has_come(1 * MS)
     clock[0] += AWAITED_NS
     assert step.has_come(1 * MS)
     assert UsualStep("later").has_come(1 * MS)  # the time is used up
     del saved["usual_steps"]["later"]
-    assert saved["usual_steps"] == {"changed": [0.75, 0.75], "traced": [0.25, 0.75]}
+    assert saved["usual_steps"] == {"changed": [0.75, 0.75, 1], "traced": [0.25, 0.75, 2]}

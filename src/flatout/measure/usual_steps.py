@@ -14,6 +14,7 @@ from flatout.units import percent
 # A smaller part of the time says nothing of the rest of it, where another kind of steps takes several times as much.
 _LEAST = 0.2
 _LEAST_OF_MOST = 0.3
+_LEAST_SEEN = 8  # fewer steps, after a validation that took all the time, may each have been held up by something
 _OF_CHANGED_STEPS = (
     *("unused_gradients", "frozen_modules", "repeated_weight", "repeated_work", "repeated_rows"),
     *("loss_targets", "stepwise_layers", "zero_operands", "doubled_input", "last_steps"),
@@ -27,8 +28,8 @@ def unusual(process: ProcessRecord, what: str) -> str:
         process: the training process.
         what: ``changed`` or ``traced``, as the record has it.
     """
-    share, most = (process.info.get("usual_steps") or {}).get(what) or (1.0, 1.0)
-    if share >= min(_LEAST, _LEAST_OF_MOST * most):
+    share, most, seen = (process.info.get("usual_steps") or {}).get(what) or (1.0, 1.0, 0)
+    if seen < _LEAST_SEEN or share >= min(_LEAST, _LEAST_OF_MOST * most):
         return ""
     return f"the steps after the window were of a kind that took {percent(share)} of its time"
 

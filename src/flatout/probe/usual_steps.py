@@ -50,6 +50,7 @@ class UsualStep:
     def __init__(self, what):
         self._what = what
         self._since_ns = 0
+        self._seen = 0  # steps, all but the last of another kind
         self.over = False
 
     @property
@@ -63,11 +64,12 @@ class UsualStep:
             return True
         share, most = KINDS.share(backward_ns), KINDS.most()
         self._since_ns = self._since_ns or now()
+        self._seen += 1
         waited_ns = now() - self._since_ns
         if share < _LEAST_OF_BEST * most and KINDS.waited_ns + waited_ns < AWAITED_NS:
             return False
         KINDS.waited_ns += waited_ns
         self.over = True
         shares = dict(REC.process.get("usual_steps") or {})
-        REC.save_process(usual_steps={**shares, self._what: [round(share, 4), round(most, 4)]})
+        REC.save_process(usual_steps={**shares, self._what: [round(share, 4), round(most, 4), self._seen]})
         return True

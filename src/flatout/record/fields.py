@@ -107,7 +107,7 @@ PROCESS = record(
         "trace_faults": row(_COUNT, _COUNT, _COUNT),
         "ceilings": CEILINGS,
         "last_steps": LAST_STEPS,
-        "usual_steps": table(row(number(0.0, 1.0), number(0.0, 1.0))),
+        "usual_steps": table(row(number(0.0, 1.0), number(0.0, 1.0), _COUNT)),
         "live": record({"passes": flag, "failed": text, "gained": items(_SMALL, 64), "refused": table(text)}),
     },
     nulls=True,
