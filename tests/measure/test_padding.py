@@ -42,6 +42,13 @@ def test_what_trimming_and_grouping_take_away(tmp_path: Path) -> None:
     assert found.fixed
 
 
+def test_packed_rows_end_with_the_longest(tmp_path: Path) -> None:
+    found = padding(tmp_path, padding={**SEEN, "packed": True})
+    assert isinstance(found, Padding)
+    assert found.trimmed == 0 and not found.fixed
+    assert found.grouped == pytest.approx(1 - (3 * 20 + 3 * 80) / (3 * 80 + 3 * 60))
+
+
 def test_batches_that_end_with_their_longest_row_are_not_of_a_fixed_length(tmp_path: Path) -> None:
     found = padding(tmp_path, padding={**SEEN, "batches": [[80, 80, 40, 20], [60, 60, 20]]})
     assert isinstance(found, Padding) and not found.fixed and found.trimmed == 0.0

@@ -185,6 +185,7 @@ def test_a_batch_that_cannot_be_read_is_no_fault() -> None:
 GRU = torch.nn.GRU(5, 4, num_layers=2, batch_first=True)
 STACKED = torch.nn.Sequential(torch.nn.Linear(10, 6), torch.nn.LayerNorm(6))
 EMBEDDING = torch.nn.Embedding(1000, 4)
+GRU_OF_WORDS = torch.nn.GRU(4, 4, batch_first=True)
 ENCODER = torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
 
 
@@ -226,6 +227,27 @@ def test_padding_that_the_model_leaves_out_is_noticed(compute: Any, expected: bo
         padding.look((rows, lengths), on_device=True)
         padding.keep(shapes_of(compute(rows, lengths)))
     assert padding.described()["computed"] is expected
+
+
+def unpacked(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """A model that packs what it has embedded, and scores all positions up to the longest row."""
+    rows = torch.nn.utils.rnn.pack_padded_sequence(EMBEDDING(tokens), lengths, batch_first=True, enforce_sorted=False)
+    outputs, _ = torch.nn.utils.rnn.pad_packed_sequence(GRU_OF_WORDS(rows)[0], batch_first=True)
+    return EMBEDDING.weight.mm(outputs.reshape(-1, outputs.shape[-1]).T).sum()
+
+
+def test_rows_that_are_packed_are_computed_up_to_the_longest() -> None:
+    padding = PaddingSeen()
+    for lengths in SHORT:
+        tokens = tokens_of(lengths)
+        padding.look({"ids": tokens, "mask": mask_of(lengths)}, on_device=True)
+        seen = UnusedGradients(RepeatedWeights())
+        end = seen.watch()
+        unpacked(tokens, lengths).backward()
+        end()
+        padding.keep(seen.take_shapes(), seen.packed)
+    found = padding.described()
+    assert found["computed"] is True and found["packed"] is True
 
 
 def test_a_transformer_computes_padding() -> None:

@@ -103,7 +103,8 @@ def read_padding(process: ProcessRecord) -> Padding | str | None:
         evidence=seen.get("evidence", ""),
         value=seen.get("value"),
         part=seen.get("part", 0.0),
-        padded=np.array([batch[0] for batch in batches], np.float64),
+        # Packed rows are unpacked up to the longest.
+        padded=np.array([max(batch[1:]) if seen.get("packed") else batch[0] for batch in batches], np.float64),
         rows=tuple(np.array(batch[1:], np.float64) for batch in batches),
     )
 

@@ -29,3 +29,21 @@ def nodes(tensors):
             pending.append((node, True))
             pending.extend((following, False) for following, _ in node.next_functions)
     return found
+
+
+def behind(nodes, name):
+    """Ids of the nodes that those whose name begins so lead to, and of no other ones.
+
+    Args:
+        nodes: of a graph, each after those that it leads to.
+        name: of a node's class.
+    """
+    found: Any = set()
+    if not any(type(node).__name__.startswith(name) for node in nodes):
+        return found
+    others: Any = set()
+    for node in reversed(nodes):
+        begins = type(node).__name__.startswith(name)
+        to: Any = found if begins or (id(node) in found and id(node) not in others) else others
+        to.update(id(following) for following, _ in node.next_functions if following is not None)
+    return found - others

@@ -25,7 +25,9 @@ class UnusedGradients:
     Attributes:
         parameters: those with such gradients, once ``decided``.
         decided: ``stop_watching`` was called.
-        shapes: of all results in the graphs since the last ``take_shapes``; None: they are not known.
+        shapes: of all results in the graphs since the last ``take_shapes``, but for those that only go into packed
+            rows; None: they are not known.
+        packed: rows were packed.
         kept_because: why no backward pass can be asked to leave them out; None: one can.
     """
 
@@ -34,6 +36,7 @@ class UnusedGradients:
         self.parameters: Any = []
         self.decided = False
         self.shapes: Any = None
+        self.packed = False
         self.kept_because: Any = None
         self._known, optimized = _parameters()
         self._sizes: Any = {}  # id of each parameter with a gradient -> its elements
@@ -76,8 +79,13 @@ class UnusedGradients:
         shapes: Any = set()
         try:
             nodes = backward_graph.nodes(tensors)
+            before = backward_graph.behind(nodes, "PackPaddedSequence")
+            self.packed = self.packed or bool(before)
             for node in nodes:
-                shapes.update(tuple(result.shape) for result in getattr(node, "_input_metadata", ()))  # newer than 2.1
+                if id(node) not in before:
+                    shapes.update(
+                        tuple(result.shape) for result in getattr(node, "_input_metadata", ())
+                    )  # newer than 2.1
                 if type(node).__name__ != "AccumulateGrad":
                     continue
                 leaf = node.variable

@@ -39,6 +39,10 @@ class Canvas(NamedTuple):
         """None: tokens are no evidence here."""
         return None
 
+    def ended(self):
+        """Pictures are not packed."""
+        return self
+
     def whole(self, shape):
         """Samples and positions of a batch of this shape that has no padding."""
         return shape[0], self.length

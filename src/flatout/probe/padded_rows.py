@@ -40,6 +40,10 @@ class Padded(NamedTuple):
         """None: it is no canvas."""
         return None
 
+    def ended(self):
+        """The same rows, ended with the longest of them."""
+        return self._replace(length=max(self.lengths))
+
     def whole(self, shape):
         """Rows and length of a batch of this shape that has no padding."""
         return shape[1::-1] if self.transposed else shape[:2]

@@ -15,6 +15,7 @@ class PaddingSeen:
     def __init__(self):
         self._batches: list[BatchPadding] = []
         self._computed: dict[str, bool] = {}  # place of a tensor -> whether the model computes its padding
+        self._packed = False
         self._latest: Any = None  # the same of a batch of which no backward pass is known yet
 
     def look(self, batch, on_device):
@@ -31,16 +32,19 @@ class PaddingSeen:
             except Exception:  # a container of the user's may do anything
                 self._latest = None
 
-    def keep(self, shapes):
+    def keep(self, shapes, packed=False):
         """The latest batch was trained on.
 
         Args:
             shapes: of the results in the graph of its loss; None: they are not known.
+            packed: rows were packed on the way, and unpacked no longer than the longest of them.
         """
         if self._latest is not None:
             self._batches.append(self._latest)
+            self._packed = self._packed or packed
             for name, one in self._latest.padded.items() if shapes else ():
-                self._computed[name] = self._computed.get(name, True) and one.computed(shapes)
+                ended = one.ended() if packed else one
+                self._computed[name] = self._computed.get(name, True) and ended.computed(shapes)
             self._latest = None
 
     def described(self):
@@ -64,6 +68,7 @@ class PaddingSeen:
                     evidence=evidence,
                     value=padded[0].value,
                     computed=self._computed.get(name),
+                    packed=self._packed and not padded[0].sides,
                     part=sum(one.elements for one in padded) / elements,
                     batches=[_row(one, batch.shapes[name], padded[0]) for batch, one in zip(batches, found)],
                 )

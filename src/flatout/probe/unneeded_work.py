@@ -55,7 +55,8 @@ class UnneededWork:
         """The latest batch was trained on."""
         if self._frozen is not None:
             self._frozen.step_ended()
-        self._padding.keep(self._gradients.take_shapes() if self._gradients is not None else None)
+        seen = self._gradients
+        self._padding.keep(*((seen.take_shapes(), seen.packed) if seen is not None else (None, False)))
 
     def decide(self, hooked):
         """The first steps are over.

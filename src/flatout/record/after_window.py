@@ -14,6 +14,7 @@ PADDING = record(
     {
         "looked_at": _SMALL,
         "computed": flag,
+        "packed": flag,
         "tensor": text,
         "sides": items(whole(1, 1 << 31), 3),
         "evidence": text,
