@@ -28,7 +28,9 @@ Variables = Annotated[
 ]
 Keys = Annotated[
     list[str] | None,
-    typer.Option("--config-key", metavar="KEY=VALUE", help="Of the command's config file.", show_default=False),
+    typer.Option(
+        "--config-key", metavar="KEY=VALUE", help="A key of the config file that the command reads.", show_default=False
+    ),
 ]
 Commands = Annotated[
     list[str] | None,
@@ -40,7 +42,12 @@ def try_change(
     command: Command = None,
     patches: Annotated[
         list[str] | None,
-        typer.Option("--patch", metavar="FILE", help="Of `git diff` or `diff -u`; - reads it.", show_default=False),
+        typer.Option(
+            "--patch",
+            metavar="FILE",
+            help="A file of `git diff` or `diff -u`; - for standard input.",
+            show_default=False,
+        ),
     ] = None,
     settings: Settings = None,
     variables: Variables = None,

@@ -85,7 +85,11 @@ def _plans(fixed: FixResult, ways: Mapping[str, Export]) -> list[str]:
     for plan in fixed.plans:
         if plan.name not in ways or plan.name in proved:
             continue
-        memory = "memory not known" if plan.memory_bytes is None else f"{size(plan.memory_bytes)} more host memory"
+        memory = (
+            "memory not known"
+            if plan.memory_bytes is None
+            else f"{size(abs(plan.memory_bytes))} {'less' if plan.memory_bytes < 0 else 'more'} host memory"
+        )
         head = f"{plan.name}: predicted {interval(plan.gain)}, {memory}, {plan.risk} risk"
         text += ["", *_wrapped(head, 2), *_wrapped("; ".join(plan.remedies), 4)]
         text.append(f"    {ways[plan.name].command}")

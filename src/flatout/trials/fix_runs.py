@@ -157,7 +157,7 @@ class FixRuns:
         """
         pairs = pairs_needed(ratio, threshold)
         if pairs is None:
-            return "needs more pairs of runs than can be told: they differ too much"
+            return "the pairs of runs differ too much to say how many more it needs"
         window_s = self.setup.bounds.seconds
         if pairs > MOST_PAIRS and window_s is not None:
             longer_s = math.ceil(window_s * pairs / MOST_PAIRS)
