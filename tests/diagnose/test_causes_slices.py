@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.causes.slices import slice_gradients, slice_writes
+from flatout.measure.slice_writes import WritingLine
 from flatout.results import NotMeasured
 from tests.diagnose.test_causes_unneeded_work import found, remedies, run
 from tests.diagnose.views import SLICES, WRITES, small_operators
@@ -27,8 +28,10 @@ def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
 
 
 def test_parts_that_are_written_in_a_loop_are_named() -> None:
-    context = run(operators=small_operators(0.001, writes=WRITES))
+    lines = (WritingLine("/home/me/model.py", 22, "forward", 50),)
+    context = run(operators=small_operators(0.001, writes=WRITES), writing_lines=lines)
     cause = found(slice_writes(context))
+    assert cause.evidence[1].text == "50 writes in model.py:22, forward"
     # 4 ms of the copies, and a fifth of the overhead.
     assert cause.share == pytest.approx(0.42, abs=0.05)
     assert cause.title == "parts of tensors of 50x64x9,000 are written one after the other, 50 in a step"

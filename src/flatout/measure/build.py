@@ -34,6 +34,7 @@ from flatout.measure.ranks import build_ranks
 from flatout.measure.repeated_rows import read_repeated_rows
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
+from flatout.measure.slice_writes import read_writing_lines
 from flatout.measure.stepwise_layers import read_stepwise_layers
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.traced_operators import measure_operators
@@ -120,6 +121,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
         repeated_rows=read_repeated_rows(training.process),
+        writing_lines=read_writing_lines(training.process),
         stepwise_layers=read_stepwise_layers(training.process),
         frozen_modules=read_frozen_modules(training.process),
         unused_gradients=read_unused_gradients(training.process, experiments),

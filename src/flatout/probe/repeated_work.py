@@ -16,6 +16,7 @@ from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .repeated_rows import RepeatedRows
 from .sites import is_user_file
+from .slice_writes import SliceWrites
 from .stepwise_layers import StepwiseLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 from .zero_operands import ZeroOperands
@@ -74,6 +75,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._zeros: Any = ZeroOperands()
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
+        self._writes: Any = SliceWrites(_line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -95,6 +97,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = True
         self._stepwise.begin()
         self._repeated_rows.begin()
+        self._writes.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -111,6 +114,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
+            self._writes.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -168,6 +172,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             return
         if node is None:
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
+            self._writes.look(func._overloadpacket.__name__, args)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -82,6 +82,7 @@ REPEATED_ROWS = record(
     },
     required=("ns", "needless_ns", "products", "times", "lines"),
 )
+SLICE_WRITES = items(row(text, _COUNT, text, _COUNT), 64)
 LOSS_TARGETS = record(
     {
         "classes": _COUNT,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.causes.needless_operators import traced
 from flatout.diagnose.evidence import hottest
@@ -9,7 +11,7 @@ from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
-from flatout.units import percent
+from flatout.units import counted, percent
 
 
 def _fills_zeros(context: Context, found: Cause) -> str:
@@ -87,6 +89,12 @@ def slice_writes(context: Context) -> Found | Lacks | None:
                 f"{in_kernels}; these passes and the writes are {percent(writes.calls)} of all operators",
                 {"writes": writes.writes, "seconds": writes.seconds, "calls": writes.calls},
             ),
-            *hottest(context.run.lines("forward"), 3),
+            *(
+                Evidence(
+                    f"{counted(line.writes, 'write')} in {PurePath(line.file).name}:{line.line}, {line.function}",
+                    {"file": line.file, "line": line.line, "writes": line.writes},
+                )
+                for line in context.run.writing_lines[:3]
+            ),
         ),
     )

@@ -1,0 +1,70 @@
+"""Lines that write into parts of tensors, seen in two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from flatout.probe import repeated_work
+from flatout.probe.recorder import REC
+
+X = torch.ones(12, 4, 5, requires_grad=True)
+
+
+def in_a_loop() -> Tensor:
+    outputs = torch.zeros(12, 4, 5)
+    for t in range(12):
+        outputs[t] = torch.tanh(X[t])
+    return outputs
+
+
+def ends_of_rows() -> Tensor:
+    masked = X * 2
+    for row in range(12):
+        masked[row, 1:] = 0.0
+    return masked
+
+
+def at_once() -> Tensor:
+    return torch.stack([torch.tanh(X[t]) for t in range(12)])
+
+
+def of_whole_tensors() -> Tensor:
+    parts = [torch.zeros(4, 5) for _ in range(12)]
+    for part, x in zip(parts, X, strict=True):
+        part.add_(x)
+    return torch.stack(parts)
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[], Tensor]) -> list[Any] | None:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
+    mode = repeated_work.RepeatedWork()
+    for _ in range(2):
+        mode.begin()
+        try:
+            forward().square().sum().backward()
+        finally:
+            mode.end(True)
+            repeated_work.leave()
+    found: list[Any] | None = saved.get("slice_writes")
+    return found
+
+
+@pytest.mark.parametrize("forward", [in_a_loop, ends_of_rows])
+def test_the_line_of_the_writes_is_named(monkeypatch: pytest.MonkeyPatch, forward: Callable[[], Tensor]) -> None:
+    found = seen(monkeypatch, forward)
+    assert found is not None and len(found) == 1
+    file, line, function, writes = found[0]
+    assert (Path(file).name, function, writes) == (Path(__file__).name, forward.__name__, 12)
+    assert "] = " in Path(__file__).read_text().splitlines()[line - 1]
+
+
+@pytest.mark.parametrize("forward", [at_once, of_whole_tensors])
+def test_other_loops_have_no_such_line(monkeypatch: pytest.MonkeyPatch, forward: Callable[[], Tensor]) -> None:
+    assert seen(monkeypatch, forward) is None
