@@ -43,6 +43,12 @@ def expanded(net: Net) -> Tensor:
     return net.attention(torch.cat((state[:, None].expand(-1, LENGTH, -1), X), 2)).sum()
 
 
+def in_another_order(net: Net) -> Tensor:
+    """What is put together lies in memory as its first part does, and is copied for the product."""
+    state = net.plain(X[:, 0])
+    return net.attention(torch.cat((state.repeat(LENGTH, 1, 1).permute(1, 0, 2), X), 2)).sum()
+
+
 def expanded_alone(net: Net) -> Tensor:
     return net.plain(X[:1, :1].expand(BATCH, LENGTH, -1).contiguous()).sum()
 
@@ -115,7 +121,13 @@ def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> d
 
 @pytest.mark.parametrize(
     ("forward", "products", "times"),
-    [(attention, TIMES, LENGTH), (expanded, 1, LENGTH), (expanded_alone, 1, BATCH * LENGTH), (edges, 1, 10)],
+    [
+        (attention, TIMES, LENGTH),
+        (expanded, 1, LENGTH),
+        (in_another_order, 1, LENGTH),
+        (expanded_alone, 1, BATCH * LENGTH),
+        (edges, 1, 10),
+    ],
 )
 def test_products_of_rows_that_repeat_are_found(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor], products: int, times: float

@@ -15,6 +15,7 @@ from .recorder import REC
 _PRODUCTS = {"mm": 0, "addmm": 1}  # place of the rows among the arguments
 _COPIES = ("clone", "contiguous", "_to_copy")
 _TAKES = ("index", "index_select")
+_FORMS = ("_unsafe_view", "_reshape_alias")  # show a tensor in another form, and are not said to
 _LEAST_TIMES = 2.0
 _LEAST_NEEDLESS = 0.2  # of a product
 _MOST_LINES = 4
@@ -64,6 +65,8 @@ class RepeatedRows:
             place: of the call among those of the step.
             node: of the graph, that its backward pass has.
         """
+        if name in _FORMS:
+            return
         first = _PRODUCTS.get(name)
         if first is not None:
             self._multiplied(args[first], args[first + 1], place, node)
