@@ -148,7 +148,8 @@ class RepeatedRows:
             found["ns"] += taken
             part = self._calls.get(place, 0.0) if call.node is None else self._nodes.get(call.node, 0.0)
             found["needless_ns"] += int(part * taken)
-        spent = {where: sum(ns(calls[place]) for place in places) for where, places in self._lines.items() if where}
+        by_user = {where: places for where, places in self._lines.items() if where and where[0]}
+        spent = {where: sum(ns(calls[place]) for place in places) for where, places in by_user.items()}
         most = sorted(spent, key=lambda where: -spent[where])[:_MOST_LINES]
         found["lines"] = [[*where[:3], spent[where], len(self._lines[where])] for where in most]
         REC.save_process(repeated_rows=found)

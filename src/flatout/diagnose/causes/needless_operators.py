@@ -12,7 +12,7 @@ from flatout.results import Cause, Evidence
 from flatout.units import percent
 
 
-def _takes(context: Context, found: Cause) -> str:
+def takes(context: Context, found: Cause) -> str:
     return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
 
 
@@ -21,7 +21,7 @@ def _takes(context: Context, found: Cause) -> str:
     # What a sort makes is new memory in each step, as large as the whole.
     hides=("page_faults",),
     hides_from=DOMINANT_SHARE,
-    sentence=_takes,
+    sentence=takes,
 )
 def full_sort(context: Context) -> Found | Lacks | None:
     """The model sorts whole tensors and uses the first or last places of them."""
@@ -54,7 +54,7 @@ def full_sort(context: Context) -> Found | Lacks | None:
     # They are the largest tensors of many models, and new memory in each step.
     hides=("page_faults", "dense_gradients"),
     hides_from=DOMINANT_SHARE,
-    sentence=_takes,
+    sentence=takes,
 )
 def needless_logits(context: Context) -> Found | Lacks | None:
     """The output layer computes values for positions that the loss ignores, or for classes that never occur."""
@@ -105,7 +105,7 @@ def needless_logits(context: Context) -> Found | Lacks | None:
     # Such matrices are large, and often made anew in each step.
     hides=("page_faults", "too_many_threads", "too_few_threads"),
     hides_from=DOMINANT_SHARE,
-    sentence=_takes,
+    sentence=takes,
 )
 def sparse_as_dense(context: Context) -> Found | Lacks | None:
     """Products with matrices that are almost all zeros multiply the zeros, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from flatout.diagnose.cause import Found, Lacks, cause
-from flatout.diagnose.causes.needless_operators import traced
+from flatout.diagnose.causes.needless_operators import takes, traced
 from flatout.diagnose.evidence import hottest
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
@@ -57,16 +57,12 @@ def slice_gradients(context: Context) -> Found | Lacks | None:
     )
 
 
-def _one_by_one(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: that takes {percent(found.share)} of the time."
-
-
 @cause(
     "training",
     # Each copy is new memory, as large as the whole.
     hides=("overhead_bound", "page_faults", "too_many_threads", "too_few_threads"),
     hides_from=DOMINANT_SHARE,
-    sentence=_one_by_one,
+    sentence=takes,
 )
 def slice_writes(context: Context) -> Found | Lacks | None:
     """A loop writes parts of a tensor that needs a gradient, and the backward pass of each copies the whole."""
