@@ -43,10 +43,7 @@ def try_change(
     patches: Annotated[
         list[str] | None,
         typer.Option(
-            "--patch",
-            metavar="FILE",
-            help="A file of `git diff` or `diff -u`; - for standard input.",
-            show_default=False,
+            "--patch", metavar="FILE", help="Of `git diff` or `diff -u`; -: standard input.", show_default=False
         ),
     ] = None,
     settings: Settings = None,
