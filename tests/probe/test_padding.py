@@ -236,18 +236,20 @@ def unpacked(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return EMBEDDING.weight.mm(outputs.reshape(-1, outputs.shape[-1]).T).sum()
 
 
-def test_rows_that_are_packed_are_computed_up_to_the_longest() -> None:
+@pytest.mark.parametrize("besides", [False, True])
+def test_rows_that_are_packed_are_computed_up_to_the_longest_unless_others_take_all(besides: bool) -> None:
     padding = PaddingSeen()
     for lengths in SHORT:
         tokens = tokens_of(lengths)
         padding.look({"ids": tokens, "mask": mask_of(lengths)}, on_device=True)
         seen = UnusedGradients(RepeatedWeights())
         end = seen.watch()
-        unpacked(tokens, lengths).backward()
+        loss = unpacked(tokens, lengths)
+        (loss + ENCODER(EMBEDDING(tokens)).sum() if besides else loss).backward()
         end()
         padding.keep(seen.take_shapes(), seen.packed)
     found = padding.described()
-    assert found["computed"] is True and found["packed"] is True
+    assert found["computed"] is True and found["packed"] is not besides
 
 
 def test_a_transformer_computes_padding() -> None:

@@ -82,10 +82,9 @@ class UnusedGradients:
             before = backward_graph.behind(nodes, "PackPaddedSequence")
             self.packed = self.packed or bool(before)
             for node in nodes:
+                results: Any = getattr(node, "_input_metadata", ())  # newer than 2.1
                 if id(node) not in before:
-                    shapes.update(
-                        tuple(result.shape) for result in getattr(node, "_input_metadata", ())
-                    )  # newer than 2.1
+                    shapes.update(tuple(result.shape) for result in results)
                 if type(node).__name__ != "AccumulateGrad":
                     continue
                 leaf = node.variable

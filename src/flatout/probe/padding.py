@@ -15,7 +15,7 @@ class PaddingSeen:
     def __init__(self):
         self._batches: list[BatchPadding] = []
         self._computed: dict[str, bool] = {}  # place of a tensor -> whether the model computes its padding
-        self._packed = False
+        self._ended: dict[str, bool] = {}  # the same of rows that were packed, up to the longest
         self._latest: Any = None  # the same of a batch of which no backward pass is known yet
 
     def look(self, batch, on_device):
@@ -41,10 +41,9 @@ class PaddingSeen:
         """
         if self._latest is not None:
             self._batches.append(self._latest)
-            self._packed = self._packed or packed
             for name, one in self._latest.padded.items() if shapes else ():
-                ended = one.ended() if packed else one
-                self._computed[name] = self._computed.get(name, True) and ended.computed(shapes)
+                self._computed[name] = self._computed.get(name, True) and one.computed(shapes)
+                self._ended[name] = self._ended.get(name, True) and packed and one.ended().computed(shapes)
             self._latest = None
 
     def described(self):
@@ -61,14 +60,15 @@ class PaddingSeen:
             positions = sum(one.length * len(one.lengths) - sum(one.lengths) for one in padded)
             if positions > most and _certain(evidence, padded, len(batches)):
                 most = positions
+                whole, ended = self._computed.get(name), self._ended.get(name, False) and not padded[0].sides
                 elements = sum(batch.elements for batch, one in zip(batches, found) if one is not None)
                 described.update(
                     tensor=name,
                     sides=padded[0].sides,
                     evidence=evidence,
                     value=padded[0].value,
-                    computed=self._computed.get(name),
-                    packed=self._packed and not padded[0].sides,
+                    computed=whole or (ended if whole is not None else None),
+                    packed=ended and not whole,
                     part=sum(one.elements for one in padded) / elements,
                     batches=[_row(one, batch.shapes[name], padded[0]) for batch, one in zip(batches, found)],
                 )
