@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flatout.probe import repeated_work
-from flatout.probe.recorder import REC
+from tests.probe.watched_steps import watched
 
 STATE, INPUT, BATCH, LENGTH, TIMES = 6, 10, 4, 12, 5
 X = torch.rand(BATCH, LENGTH, INPUT)
@@ -103,19 +103,9 @@ def every_row_once(net: Net) -> Tensor:
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> dict[str, Any] | None:
-    saved: dict[str, Any] = {}
-    monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
     torch.manual_seed(0)
     net = Net()
-    mode = repeated_work.RepeatedWork()
-    for _ in range(2):
-        mode.begin()
-        try:
-            forward(net).backward()
-        finally:
-            mode.end(True)
-            repeated_work.leave()
-    found: dict[str, Any] | None = saved.get("repeated_rows")
+    found: dict[str, Any] | None = watched(monkeypatch, lambda: forward(net)).get("repeated_rows")
     return found
 
 
@@ -151,11 +141,11 @@ def test_of_attention_nearly_all_of_the_products_is_needless(monkeypatch: pytest
     needless: list[float] = []
     save = repeated_work.RepeatedRows.save
 
-    def watched(self: Any, calls: Any, ns: Any) -> None:
+    def noted(self: Any, calls: Any, ns: Any) -> None:
         needless[:] = [part for place, part in sorted(self._calls.items()) if calls[place].name == "addmm"]
         save(self, calls, ns)
 
-    monkeypatch.setattr(repeated_work.RepeatedRows, "save", watched)
+    monkeypatch.setattr(repeated_work.RepeatedRows, "save", noted)
     seen(monkeypatch, attention)
     state = STATE / (STATE + INPUT) * (1 - 1 / LENGTH)
     assert needless == pytest.approx([state, *[state + INPUT / (STATE + INPUT)] * (TIMES - 1)])

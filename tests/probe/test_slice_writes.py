@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from flatout.probe import repeated_work
-from flatout.probe.recorder import REC
+from tests.probe.watched_steps import watched
 
 X = torch.ones(12, 4, 5, requires_grad=True)
 
@@ -42,17 +41,7 @@ def of_whole_tensors() -> Tensor:
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[], Tensor]) -> list[Any] | None:
-    saved: dict[str, Any] = {}
-    monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
-    mode = repeated_work.RepeatedWork()
-    for _ in range(2):
-        mode.begin()
-        try:
-            forward().square().sum().backward()
-        finally:
-            mode.end(True)
-            repeated_work.leave()
-    found: list[Any] | None = saved.get("slice_writes")
+    found: list[Any] | None = watched(monkeypatch, lambda: forward().square().sum()).get("slice_writes")
     return found
 
 

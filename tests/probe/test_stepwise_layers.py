@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from flatout.probe import repeated_work, stepwise_layers
-from flatout.probe.recorder import REC
+from tests.probe.watched_steps import watched
 
 LENGTH, BATCH, SIZE = 12, 4, 6
 X = torch.rand(LENGTH, BATCH, SIZE)
@@ -170,21 +170,9 @@ def whole(net: Net) -> Tensor:
 
 def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> list[dict[str, Any]]:
     """What the record says of two steps."""
-    saved: dict[str, Any] = {}
-    monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
     torch.manual_seed(0)
     net = Net()
-    mode = repeated_work.RepeatedWork()
-    for _ in range(2):
-        mode.begin()
-        try:
-            loss = forward(net).sum()
-            loss.backward()
-            loss.item()  # as most trainings do
-        finally:
-            mode.end(True)
-            repeated_work.leave()
-    found: list[dict[str, Any]] = saved.get("stepwise_layers", [])
+    found: list[dict[str, Any]] = watched(monkeypatch, lambda: forward(net).sum()).get("stepwise_layers", [])
     return found
 
 
@@ -227,12 +215,12 @@ def test_random_numbers_are_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     states = []
     original = repeated_work.RepeatedWork.end
 
-    def watched(mode: Any, whole: bool) -> None:
+    def compared(mode: Any, whole: bool) -> None:
         before = torch.get_rng_state()
         original(mode, whole)
         states.append(torch.equal(before, torch.get_rng_state()))
 
-    monkeypatch.setattr(repeated_work.RepeatedWork, "end", watched)
+    monkeypatch.setattr(repeated_work.RepeatedWork, "end", compared)
     assert [one["kind"] for one in seen(monkeypatch, cells)] == ["GRUCell", "LSTMCell"]
     assert states == [True, True]
 
