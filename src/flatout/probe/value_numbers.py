@@ -76,10 +76,6 @@ class ValueNumbers:
                 self._note(where, (number, place))
         return again
 
-    def number(self, tensor):
-        """What stands for the value of a tensor."""
-        return self._number(tensor)
-
     def _note(self, where, number):
         self._values[where] = number
         if isinstance(where, tuple):
@@ -94,12 +90,13 @@ class ValueNumbers:
 
     def _told(self, value):
         if isinstance(value, torch.Tensor):
-            return self._number(value)
+            return self.number(value)
         if isinstance(value, (list, tuple)):
             return tuple(map(self._told, value))
         return type(value), value  # 1, 1.0 and True are other arguments
 
-    def _number(self, tensor):
+    def number(self, tensor):
+        """What stands for the value of a tensor."""
         where = _where(tensor)
         if _is_borrowed(tensor):
             where = (*where[:-1], (where[-1], _checksum(tensor))) if isinstance(where, tuple) else object()

@@ -122,7 +122,7 @@ def without_workers(context: Context, cause: Cause) -> Proposal | None:
         gain=gain,
         how="DataLoader(..., num_workers=0), without persistent_workers and prefetch_factor",
         settings={"num_workers": 0},
-        basis="the recorded batches, simulated with these workers and without",
+        basis="the recorded batches, simulated without workers, against those with these, simulated and measured",
         memory_bytes=added_bytes(context.run, 0, None),
     )
 
