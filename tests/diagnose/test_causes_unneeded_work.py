@@ -1,4 +1,4 @@
-"""Padding, unused gradients and unbatched calls, on runs whose steps after the window showed them."""
+"""Padding and unbatched calls, on runs whose steps after the window showed them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from flatout.diagnose.causes.unneeded_work import (
     padding_waste,
     unbatched_calls,
-    unused_gradients,
 )
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
@@ -23,9 +22,9 @@ from flatout.measure.validation import ValidationCalls
 from flatout.predict.context import Context
 from flatout.predict.step_changes import less_in_forward
 from flatout.remedies import propose
-from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION
+from flatout.remedies.proposal import DATA, NUMERICS
 from flatout.results import Cause, NotMeasured, Remedy
-from tests.diagnose.views import COMPUTE, MIXED_ROWS, healthy, padded, repeated, small_operators, starved, tried, unused
+from tests.diagnose.views import COMPUTE, MIXED_ROWS, healthy, padded, repeated, small_operators, starved
 
 SAME_ROWS = ([100, 98, 100], [99, 100, 100])
 
@@ -144,48 +143,6 @@ def test_batches_that_were_not_looked_at_are_not_judged() -> None:
     assert isinstance(answer, NotMeasured) and answer.because == "2 ranks have to stay in step"
 
 
-def test_unused_gradients_are_named_with_their_module_and_their_measured_cost() -> None:
-    context = run(unused_gradients=unused(0.4))
-    cause = found(unused_gradients(context))
-    assert cause.share == pytest.approx(0.4, abs=0.02) and cause.confidence == 0.9
-    assert [one.text for one in cause.evidence] == [
-        "900 of 1,000 parameters that get a gradient are in no optimizer, and keep their values",
-        "7 blocks of 8 steps without these gradients took 19 ms a step, as it is 31 ms",
-    ]
-    assert verdict(context, judge(context)[0]) == (
-        "No optimizer uses the gradients of Net.backbone: they take 40% of the time."
-    )
-    offered = remedies(context)
-    assert offered["frozen_parameters"].semantic_class == IDENTICAL and "frozen_clipped_parameters" not in offered
-    assert offered["frozen_parameters"].title == "freeze Net.backbone: no optimizer uses the gradients"
-
-
-def test_unused_gradients_that_were_not_left_out_are_estimated_with_less_confidence() -> None:
-    context = run(unused_gradients=unused(None))
-    cause = found(unused_gradients(context))
-    # Half of nine tenths of the backward pass, which takes 0.6 of the step.
-    assert cause.share == pytest.approx(0.5 * 0.9 * 0.6, abs=0.02) and cause.confidence == 0.5
-    assert cause.evidence[1].text.endswith("estimated from the number of parameters, since the model is compiled")
-    gain = remedies(context)["frozen_parameters"].gain
-    assert gain.low < 1.03 and gain.high > 2
-
-
-def test_a_smaller_norm_changes_what_is_learned() -> None:
-    offered = remedies(run(unused_gradients=unused(None, clipped=True)))
-    assert offered["frozen_clipped_parameters"].semantic_class == OPTIMISATION and "frozen_parameters" not in offered
-
-
-@pytest.mark.parametrize("one", [tried(0.02), tried(0.2, low=-0.01), tried(-0.1)])
-def test_gradients_whose_absence_gains_nothing_are_no_fault(one: Any) -> None:
-    assert unused_gradients(run(unused_gradients=unused(tried=one))) is None
-
-
-def test_used_gradients_are_no_fault_and_unknown_ones_are_not_judged() -> None:
-    assert unused_gradients(run(unused_gradients=None)) is None
-    assert isinstance(unused_gradients(run(unused_gradients="the model is compiled")), NotMeasured)
-    assert unused_gradients(run(starved(), unused_gradients=unused(0.4))) is None
-
-
 def in_turn(joined: float | None = 0.2, **changes: Any) -> Context:
     """A step of 10 ms, 9 ms of it the model's: 5 ms around operators, the rest in their products."""
     operators = replace(small_operators(0.005), pointwise_s=0.0)
@@ -257,14 +214,6 @@ def test_without_a_trace_nothing_is_known_of_calls_in_turn() -> None:
     answer = unbatched_calls(context)
     assert isinstance(answer, NotMeasured) and answer.because == "no kernel trace was taken"
     assert unbatched_calls(run()) is None
-
-
-def test_a_trial_leaves_unused_gradients_out_unless_something_may_need_them() -> None:
-    wanted = {"used_gradients": True}
-    assert remedies(run(unused_gradients=unused()))["frozen_parameters"].settings == wanted
-    assert remedies(run(unused_gradients=unused(None)))["frozen_parameters"].settings == wanted  # no time to try it
-    assert remedies(run(unused_gradients=unused(needed=True)))["frozen_parameters"].settings == {}
-    assert remedies(run(unused_gradients=unused(clipped=True)))["frozen_clipped_parameters"].settings == {}
 
 
 def test_what_forward_passes_save_those_of_validation_save_too() -> None:

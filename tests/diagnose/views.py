@@ -11,7 +11,7 @@ from flatout.measure.compiling import Break, Compiling, Recompiled
 from flatout.measure.experiments import Tried
 from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
-from flatout.measure.gradients import UnusedGradients
+from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
 from flatout.measure.loader_stats import (
     Delivery,
@@ -318,6 +318,18 @@ def unused(gain: float | None = 0.4, **changes: Any) -> UnusedGradients:
     """A frozen backbone's gradients, 90% of all; leaving them out saves this part of a step, None: it was not tried."""
     one = None if gain is None else tried(gain)
     return replace(UnusedGradients(900, 1000, ("Net.backbone",), one, "the model is compiled"), **changes)
+
+
+def discarded(gain: float | None = 0.2, **changes: Any) -> DiscardedGradients:
+    """A critic's gradients in its actor's pass, half of all; without them a step takes this part less."""
+    one = None if gain is None else tried(gain)
+    line = DiscardingLine("/w/train.py", 27, "main", 4, 600, 620, ("Net.critic",))
+    return replace(DiscardedGradients(0.5, (line,), one, "the training ended before"), **changes)
+
+
+def with_discarded(view: MeasuredRun) -> MeasuredRun:
+    """The run with these gradients."""
+    return replace(view, discarded_gradients=discarded())
 
 
 def frozen(seconds: float = 0.004, same: bool | None = True, **changes: Any) -> FrozenModules:

@@ -7,12 +7,8 @@ from typing import Any
 
 import pytest
 
-from flatout.measure.experiments import read_experiments
-from flatout.measure.gradients import UnusedGradients, read_unused_gradients
 from flatout.measure.padding import Padding, read_padding
-from flatout.probe import events as kinds
 from flatout.record import ProcessRecord, load_run
-from tests.measure.test_experiments import alternating
 from tests.record.synthetic import RunBuilder
 
 
@@ -72,36 +68,3 @@ def test_rows_longer_than_their_batch_are_not_believed(tmp_path: Path) -> None:
 def test_a_record_without_batches_says_why(tmp_path: Path) -> None:
     assert padding(tmp_path) == "no batch of a DataLoader was looked at after the window"
     assert padding(tmp_path / "b", experiments_skipped="2 ranks have to stay in step") == "2 ranks have to stay in step"
-
-
-def gradients(run: RunBuilder) -> UnusedGradients | str | None:
-    found = load_run(run.write()).processes[0]
-    return read_unused_gradients(found, read_experiments(found))
-
-
-def test_unused_gradients_have_the_gain_of_the_blocks_without_them(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path)
-    main = run.process(unused_gradients={"elements": 90, "of": 100, "modules": ["Net.backbone"]})
-    alternating(main, "used_gradients", 0.030, [0.018] * 7)
-    found = gradients(run)
-    assert isinstance(found, UnusedGradients) and found.tried is not None
-    assert found.tried.gain == pytest.approx(0.4, abs=1e-6) and found.part == 0.9
-    assert found.modules == ("Net.backbone",) and not found.clipped
-
-
-def test_clipping_is_known_from_the_window(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path)
-    main = run.process(unused_gradients={"elements": 90, "of": 100, "not_tried": "gradients are clipped"})
-    main.spend(kinds.OPTIMIZER, 0.01, main.text("clip_grad_norm_"))
-    found = gradients(run)
-    assert isinstance(found, UnusedGradients) and found.clipped
-    assert found.tried is None and found.not_tried == "gradients are clipped" and found.needed
-
-
-def test_no_unused_gradients_and_none_looked_for(tmp_path: Path) -> None:
-    run = RunBuilder(tmp_path / "a")
-    run.process(unused_gradients={"elements": 0, "of": 100, "modules": []})
-    assert gradients(run) is None
-    run = RunBuilder(tmp_path / "b")
-    run.process(compiled=True)
-    assert gradients(run) == "the model is compiled"

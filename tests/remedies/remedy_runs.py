@@ -57,6 +57,7 @@ from tests.diagnose.views import (
     stepwise,
     tried,
     unused,
+    with_discarded,
     with_frozen,
     with_loader,
     without_workers,
@@ -447,6 +448,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), unused_gradients=unused(None, clipped=True)),
         lambda: replace(starved(), unused_gradients=unused(None, clipped=True)),
     ),
+    "kept_gradients": (lambda: with_discarded(healthy()), lambda: with_discarded(starved())),
     "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
     "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
     "first_places": (

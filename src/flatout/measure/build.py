@@ -19,7 +19,7 @@ from flatout.measure.compiling import measure_compiling
 from flatout.measure.debug_code import find_debug_code
 from flatout.measure.experiments import read_experiments
 from flatout.measure.frozen_modules import read_frozen_modules
-from flatout.measure.gradients import read_unused_gradients
+from flatout.measure.gradients import read_discarded_gradients, read_unused_gradients
 from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
 from flatout.measure.ledger import build_ledger
@@ -124,6 +124,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         writing_lines=read_writing_lines(training.process),
         stepwise_layers=read_stepwise_layers(training.process),
         frozen_modules=read_frozen_modules(training.process),
+        discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),
         last_steps=with_doubled_input(read_last_steps(training.process, nothing_after), training.process, ledger),
         called_functions={

@@ -11,7 +11,7 @@ from flatout.measure.crowding import Crowding
 from flatout.measure.debug_code import DebugCode
 from flatout.measure.experiments import Experiments
 from flatout.measure.frozen_modules import FrozenModules
-from flatout.measure.gradients import UnusedGradients
+from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
 from flatout.measure.loader_stats import LoaderStats
@@ -155,6 +155,7 @@ class MeasuredRun:
     repeated_rows: RepeatedRows | None = None  # the same
     writing_lines: tuple[WritingLine, ...] = ()  # the same; of writes into parts of tensors
     repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
+    discarded_gradients: DiscardedGradients | str | None = None  # in steps after the window; text and None as above
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     stepwise_layers: tuple[StepwiseLayer, ...] = ()  # in a step after the window
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flatout.measure.gradients import UnusedGradients
+from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.repeated_work import COMPUTING
 from flatout.measure.stepwise_layers import StepwiseLayer
@@ -100,8 +100,8 @@ def _saved_by(share: float, tried: float, saved: float) -> float:
     return float(1.0 - (1.0 - share) ** power)
 
 
-def without_gradients(context: Context, gradients: UnusedGradients) -> Change:
-    """The change that leaves unused gradients out: as measured, or by the number of their elements."""
+def without_gradients(context: Context, gradients: UnusedGradients | DiscardedGradients) -> Change:
+    """The change that leaves these gradients out: as measured, or by the number of their elements."""
     if gradients.tried is not None:
         return removed(context, gradients.tried.gain if gradients.tried.proven else 0.0)
     backward_s = context.run.seconds("backward") / context.model.batches

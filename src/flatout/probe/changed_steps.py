@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import is_grad_enabled
 
-from . import debugging, events, repeated_work, step_timers
+from . import debugging, events, live_objects, repeated_work, step_timers
 from .contract import HOOKS
 from .device_rates import finish_kernels
 from .doubled_input import DoubledInput
@@ -84,7 +84,9 @@ class ChangedSteps:
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
         self.uncounted = int(self.step_ns < LONG_NS)  # steps at the beginning of each block
-        self._begin_block(min(max(int(LOOKING_NS / self.step_ns), 1), LOOKED_AT))
+        # Where each optimizer's step is one, all that a training does takes as many as it has optimizers.
+        looked_at = LOOKED_AT if self.by_batches else LOOKED_AT * min(max(len(live_objects.optimizers()), 1), 4)
+        self._begin_block(min(max(int(LOOKING_NS / self.step_ns), 1), looked_at))
 
     def _begin_block(self, steps):
         self.left = steps

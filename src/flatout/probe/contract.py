@@ -45,6 +45,7 @@ MEMORY_STEP_METRIC = MEMORY_METRICS + "whole step"  # bytes at the peak, the opt
 HOOKS = "hooks"  # nothing is changed: the user's hooks are timed
 THREADS = "threads="  # followed by the number of intra-op threads
 USED_GRADIENTS = "used_gradients"  # backward passes compute only gradients that an optimizer uses
+KEPT_GRADIENTS = "kept_gradients"  # backward passes leave out gradients that are set to zero before they are used
 
 # --- the last steps, on kept batches: what their blocks do ---
 REPLAYED = "replayed"  # the batches as they came

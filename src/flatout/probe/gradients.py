@@ -49,7 +49,7 @@ class UnusedGradients:
         copied = {tensor.shape for key, tensor in optimized.items() if key not in updated}
         # Where no optimizer has a module's parameter, other code updates them all.
         for key, parameter in self._known.items() if updated else ():
-            if key not in updated and parameter.shape not in copied and not _hooked(parameter):
+            if key not in updated and parameter.shape not in copied and not hooked(parameter):
                 total = sum_of(parameter)
                 if total is not None:
                     self._sums[key] = parameter, total
@@ -66,7 +66,7 @@ class UnusedGradients:
                 self._look(tensors)
             return original(tensors, *args, **kwargs)
 
-        self._restore = _replace_backward(backward)
+        self._restore = replace_backward(backward)
         return self._end_watch
 
     def _end_watch(self):
@@ -114,7 +114,7 @@ class UnusedGradients:
         self.parameters = [
             parameter
             for key, (parameter, total) in self._sums.items()
-            if self._passes.get(key, 0) >= LEAST_PASSES and not _hooked(parameter) and sum_of(parameter) == total
+            if self._passes.get(key, 0) >= LEAST_PASSES and not hooked(parameter) and sum_of(parameter) == total
         ]
         if REC.names is not None and REC.names.has_text("clip_grad_norm_"):
             self.kept_because = "gradients are clipped by their norm, which may contain the unused ones"
@@ -153,11 +153,14 @@ class UnusedGradients:
                         kept = zeros[id(parameter)] = torch.zeros_like(parameter)
                     parameter.grad = kept
 
-        return _replace_backward(backward)
+        return replace_backward(backward)
 
 
-def _replace_backward(function):
-    """``Tensor.backward`` and the gradient scalers call it by this name."""
+def replace_backward(function):
+    """Put a function in the place of ``torch.autograd.backward``; returns what undoes it.
+
+    ``Tensor.backward`` and the gradient scalers call it by this name.
+    """
     original = torch.autograd.backward
     torch.autograd.backward = function
 
@@ -182,7 +185,7 @@ def _parameters():
     return of_modules, {key: tensor for key, tensor in optimized.items() if tensor.requires_grad and tensor.is_leaf}
 
 
-def _hooked(parameter):
+def hooked(parameter):
     """True if somebody looks at the gradient of a parameter as it is computed."""
     return any(getattr(parameter, name, None) for name in ("_backward_hooks", "_post_accumulate_grad_hooks"))
 

@@ -279,6 +279,9 @@ SETTINGS: "dict[str, Setting]" = {
     "used_gradients": Setting(
         bool, "backward passes leave out gradients in no optimizer, until other code reads them", "used_gradients"
     ),
+    "kept_gradients": Setting(
+        bool, "backward passes leave out gradients that are set to zero before they are used", "kept_gradients"
+    ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True
     ),

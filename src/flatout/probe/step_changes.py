@@ -1,12 +1,13 @@
-"""What can be changed in a step for a block of steps: settings for debugging, unused gradients, threads."""
+"""What can be changed in a step for a block of steps: settings for debugging, gradients, threads."""
 
 import json
 import os
+from typing import Any
 
 import torch
 
 from . import debugging
-from .contract import HOOKS, THREADS, USED_GRADIENTS
+from .contract import HOOKS, THREADS
 from .recorder import REC
 
 # These leave compiled code as it is; any other change would have it compiled again.
@@ -26,6 +27,7 @@ class StepChanges:
         self._compiled = compiled
         self._hooks = hooks
         self._work = work
+        self._avoidable: Any = {}  # change -> makes it
 
     def possible(self, noticed):
         """Names of what can be changed, the most telling first.
@@ -38,8 +40,8 @@ class StepChanges:
             return [name for name in found if name in OUTSIDE_COMPILED]
         if self._hooks.spent:
             found.append(HOOKS)
-        if self._work.avoidable():
-            found.append(USED_GRADIENTS)
+        self._avoidable = self._work.avoidable()
+        found += self._avoidable
         if not torch.cuda.is_initialized():
             found += [THREADS + str(count) for count in _thread_counts()]
         return found
@@ -48,8 +50,8 @@ class StepChanges:
         """Make a change; returns what undoes it."""
         if change == HOOKS:
             return self._hooks.install()
-        if change == USED_GRADIENTS:
-            return self._work.leave_out()
+        if change in self._avoidable:
+            return self._avoidable[change]()
         if not change.startswith(THREADS):
             return debugging.switch_off(change)
         before = torch.get_num_threads()

@@ -1,13 +1,15 @@
 """Work that a step could do without, looked for in the first steps after the window.
 
-Padding, gradients that nothing uses, layers called on one piece of a batch at a time, and features made anew in each
-pass.
+Padding, gradients that nothing uses or that are discarded, layers called on one piece of a batch at a time, and
+features made anew in each pass.
 """
 
 from typing import Any
 
 import torch
 
+from .contract import KEPT_GRADIENTS, USED_GRADIENTS
+from .discarded_gradients import DiscardedGradients
 from .frozen_modules import FrozenModules
 from .gradients import UnusedGradients, names_of
 from .padding import PaddingSeen
@@ -30,6 +32,7 @@ class UnneededWork:
         self._repeated: Any = None  # as the record has it
         # In a group of processes, others wait for gradients that are left out.
         self._gradients: Any = None if compiled or _grouped() else UnusedGradients(self._weights)
+        self._discarded: Any = None if self._gradients is None else DiscardedGradients()
         self._frozen: Any = None if compiled else FrozenModules()
         self._features: Any = None  # as the record has it
         self._first = True  # no block has begun
@@ -38,7 +41,8 @@ class UnneededWork:
         """Look at the first backward passes; returns what ends that."""
         watching = [self._frozen] if self._frozen is not None else []
         if self._gradients is not None:
-            watching += [self._gradients, self._calls]
+            # The first of them looks on after the others have ended.
+            watching += [self._discarded, self._gradients, self._calls]
         ends = [one.watch() for one in watching]
 
         def end():
@@ -74,22 +78,26 @@ class UnneededWork:
             self._gradients.stop_watching()
             if hooked and not self._gradients.kept_because:
                 self._gradients.kept_because = "hooks may need the gradients"
+            if hooked:
+                self._discarded.kept_because = "hooks may need the gradients"
         self.save()
 
     def avoidable(self):
-        """True if there are gradients that backward passes can be asked to leave out."""
-        found = self._gradients
-        return found is not None and bool(found.parameters) and not found.kept_because
-
-    def leave_out(self):
-        """Make backward passes compute used gradients only; returns what undoes it."""
-        return self._gradients.leave_out()
+        """The changes that leave gradients out, by name: each makes it, and returns what undoes it."""
+        found: Any = {}
+        unused, discarded = self._gradients, self._discarded
+        if unused is not None and unused.parameters and not unused.kept_because:
+            found[USED_GRADIENTS] = unused.leave_out
+        if discarded is not None and discarded.avoidable():
+            found[KEPT_GRADIENTS] = discarded.leave_out
+        return found
 
     def save(self):
         """Write into the record what was seen so far."""
         found: Any = {"padding": self._padding.described()}
         if self._gradients is not None and self._gradients.decided:
             found["unused_gradients"] = self._gradients.described()
+            found["discarded_gradients"] = self._discarded.described()
         if self._repeated is not None:
             found["repeated_weight"] = self._repeated
         if self._features is not None:

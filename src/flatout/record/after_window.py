@@ -24,6 +24,17 @@ PADDING = record(
     }
 )
 UNUSED_GRADIENTS = record({"elements": _COUNT, "of": _COUNT, "modules": items(text, 1 << 16), "not_tried": text})
+DISCARDED_GRADIENTS = record(
+    {
+        "elements": _COUNT,
+        "of": _COUNT,
+        # File, line and function; backward passes, the elements that each computes in vain and in all, and the modules.
+        "lines": items(row(text, _SMALL, text, _COUNT, _COUNT, _COUNT, items(text, 64)), 64),
+        "not_tried": text,
+        "failed": text,
+    },
+    nulls=True,
+)
 FROZEN_MODULES = record(
     {"steps": whole(1), "ns": _COUNT, "modules": items(row(text, _COUNT, whole(1), _BYTES, _COUNT), 64)},
     required=("steps", "ns", "modules"),

@@ -6,6 +6,7 @@ from typing import Any
 
 from flatout.record.after_window import (
     CEILINGS,
+    DISCARDED_GRADIENTS,
     DOUBLED_INPUT,
     FROZEN_MODULES,
     LAST_STEPS,
@@ -96,6 +97,7 @@ PROCESS = record(
         "experiments_skipped": text,
         "padding": PADDING,
         "unused_gradients": UNUSED_GRADIENTS,
+        "discarded_gradients": DISCARDED_GRADIENTS,
         "frozen_modules": FROZEN_MODULES,
         "repeated_weight": REPEATED_WEIGHT,
         "repeated_work": REPEATED_WORK,

@@ -18,6 +18,7 @@ from flatout.remedies.device import (
     fused_optimizer,
 )
 from flatout.remedies.features import features_once
+from flatout.remedies.gradients import frozen_clipped_parameters, frozen_parameters, kept_gradients
 from flatout.remedies.host import (
     batches_ahead,
     cheaper_epoch_start,
@@ -80,8 +81,6 @@ from flatout.remedies.streams import select_first
 from flatout.remedies.tables import tables_once, texts_once
 from flatout.remedies.unneeded_work import (
     first_places,
-    frozen_clipped_parameters,
-    frozen_parameters,
     group_by_length,
     one_batch,
     sparse_embeddings,
@@ -166,6 +165,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     group_by_length,
     frozen_parameters,
     frozen_clipped_parameters,
+    kept_gradients,
     one_batch,
     features_once,
     whole_sequence,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 
-from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls
 from flatout.predict.context import Context
-from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import (
     calls_to_join,
     fewer_positions,
     joined_calls,
     removed,
     shorter_step,
-    without_gradients,
 )
 from flatout.probe.settings import SETTINGS
-from flatout.remedies.proposal import DATA, IDENTICAL, NUMERICS, OPTIMISATION, Proposal, remedy
+from flatout.remedies.proposal import DATA, NUMERICS, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import percent
 
@@ -93,45 +90,6 @@ def group_by_length(context: Context, cause: Cause) -> Proposal | None:
 def _measured(padding: Padding) -> str:
     rows = sum(len(rows) for rows in padding.rows)
     return f"{'sizes' if padding.sides else 'lengths'} of {rows} {padding.what}s"
-
-
-@remedy(("unused_gradients",), IDENTICAL, risk="low")
-def frozen_parameters(context: Context, cause: Cause) -> Proposal | None:
-    """Do not compute gradients of parameters that are in no optimizer."""
-    gradients = context.run.unused_gradients
-    if not isinstance(gradients, UnusedGradients) or gradients.clipped:
-        return None
-    return _frozen(context, gradients, "")
-
-
-@remedy(("unused_gradients",), OPTIMISATION, risk="low")
-def frozen_clipped_parameters(context: Context, cause: Cause) -> Proposal | None:
-    """The same where gradients are clipped by a norm that may contain the unused ones."""
-    gradients = context.run.unused_gradients
-    if not isinstance(gradients, UnusedGradients) or not gradients.clipped:
-        return None
-    return _frozen(context, gradients, "; a norm over all parameters, as clip_grad_norm_ takes it, gets smaller")
-
-
-def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Proposal:
-    one = gradients.tried
-    whose = gradients.modules[0] if len(gradients.modules) == 1 else "them"
-    backward_s = context.run.seconds("backward") / context.model.batches
-    all_of_it = shorter_step(gradients.part * backward_s)
-    return Proposal(
-        title=f"freeze {whose}: no optimizer uses the gradients",
-        change=without_gradients(context, gradients),
-        least=Change() if one is None else removed(context, max(one.low, 0.0)),
-        most=all_of_it if one is None else None,
-        how="backbone.requires_grad_(False); with torch.no_grad() around it where nothing before it is trained; "
-        f"or give its parameters to the optimizer, if they were meant to learn{warning}",
-        settings=None if warning or gradients.needed else {"used_gradients": True},
-        basis="measured in steps after the window"
-        if one is not None
-        else f"half of the backward pass, for {percent(gradients.part)} of the parameters; not measured, "
-        f"since {gradients.not_tried}",
-        memory_bytes=0,
-    )
 
 
 @remedy(("unbatched_calls",), NUMERICS, risk="medium")

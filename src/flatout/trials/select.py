@@ -19,6 +19,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
     {
         "activation_checkpointing",
         "debug_mode",
+        "discarded_gradients",
         "frozen_features",
         "stepwise_recurrence",
         "garbage_collection",

@@ -6,6 +6,7 @@ from flatout.diagnose.cause import CauseSpec
 from flatout.diagnose.causes.compiling import graph_breaks, recompilation
 from flatout.diagnose.causes.device import compute_bound, device_sync, small_batch
 from flatout.diagnose.causes.frozen_features import frozen_features
+from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradients
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
@@ -39,7 +40,7 @@ from flatout.diagnose.causes.step_experiments import (
 )
 from flatout.diagnose.causes.stepwise_recurrence import stepwise_recurrence
 from flatout.diagnose.causes.storage import storage_latency
-from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls, unused_gradients
+from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls
 from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
     needless_workers,
@@ -90,6 +91,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     layout_conversions,
     padding_waste,
     unused_gradients,
+    discarded_gradients,
     unbatched_calls,
     frozen_features,
     stepwise_recurrence,

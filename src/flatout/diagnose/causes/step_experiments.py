@@ -10,7 +10,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import removed, rethreaded, without_debug_code
-from flatout.probe.contract import THREADS, USED_GRADIENTS
+from flatout.probe.contract import KEPT_GRADIENTS, THREADS, USED_GRADIENTS
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, of_cores, percent
 
@@ -167,6 +167,12 @@ def garbage_collection(context: Context) -> Found | None:
     )
 
 
+_GRADIENTS = {
+    USED_GRADIENTS: "gradients that no optimizer uses",
+    KEPT_GRADIENTS: "gradients that are set to zero before they are used",
+}
+
+
 def tried_in_vain(run: MeasuredRun) -> list[Evidence]:
     """What was changed after the window without making the steps faster."""
     found = []
@@ -175,7 +181,7 @@ def tried_in_vain(run: MeasuredRun) -> list[Evidence]:
             continue
         count = name.removeprefix(THREADS)
         threads = f"with {count} thread{'s' if count != '1' else ''}"
-        left_out = DEBUGGING | {USED_GRADIENTS: "gradients that no optimizer uses"}
+        left_out = DEBUGGING | _GRADIENTS
         what = f"without {left_out[name]}" if name in left_out else threads
         text = f"{what}: {duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
         found.append(Evidence(text, {"tried": what, "changed_s": one.changed_s, "unchanged_s": one.unchanged_s}))

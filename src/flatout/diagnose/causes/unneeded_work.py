@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import hottest
-from flatout.measure.gradients import UnusedGradients
 from flatout.measure.padding import Padding
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls, without_gradients
+from flatout.predict.step_changes import calls_to_join, fewer_positions, joined_calls
 from flatout.results import Cause, Evidence
-from flatout.units import counted, duration, percent
+from flatout.units import percent
 
 _EVIDENCE = {
     "mask": "as a mask in the batch says",
@@ -94,56 +93,6 @@ def _largest(padding: Padding) -> str:
 
 def _whole(padding: Padding) -> str:
     return "the canvas" if padding.sides else "a batch"
-
-
-def _computes_in_vain(context: Context, found: Cause) -> str:
-    return f"{found.title[:1].upper()}{found.title[1:]}: they take {percent(found.share)} of the time."
-
-
-@cause("training", sentence=_computes_in_vain)
-def unused_gradients(context: Context) -> Found | Lacks | None:
-    """Backward passes compute gradients of parameters that are in no optimizer."""
-    gradients = context.run.unused_gradients
-    if context.fitted is None:
-        return Lacks(NO_STEP)
-    if gradients is None or isinstance(gradients, str):
-        return None if gradients is None else Lacks(gradients)
-    share = context.model.recovered(without_gradients(context, gradients))
-    if share < NOISE_SHARE:
-        return None
-    return Found(
-        title=f"no optimizer uses the gradients of {_owners(gradients)}",
-        share=share,
-        confidence=0.9 if gradients.tried is not None else 0.5,
-        evidence=(
-            Evidence(
-                f"{gradients.elements:,} of {gradients.of:,} parameters that get a gradient are in no optimizer, "
-                "and keep their values",
-                {"elements": gradients.elements, "of": gradients.of},
-            ),
-            _cost(gradients),
-        ),
-    )
-
-
-def _owners(gradients: UnusedGradients) -> str:
-    """The modules with unused gradients."""
-    if not gradients.modules:
-        return "some parameters"
-    first, *others = gradients.modules
-    return f"{first} and {counted(len(others), 'other module')}" if others else first
-
-
-def _cost(gradients: UnusedGradients) -> Evidence:
-    one = gradients.tried
-    if one is None:
-        text = f"what they cost is estimated from the number of parameters, since {gradients.not_tried}"
-        return Evidence(text, {"part": gradients.part})
-    text = (
-        f"{counted(one.blocks, 'block')} of {counted(one.steps, 'step')} without these gradients took "
-        f"{duration(one.changed_s)} a step, as it is {duration(one.unchanged_s)}"
-    )
-    return Evidence(text, {"changed_s": one.changed_s, "unchanged_s": one.unchanged_s, "gain": one.gain})
 
 
 def _calls_one_by_one(context: Context, found: Cause) -> str:

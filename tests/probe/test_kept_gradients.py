@@ -1,0 +1,125 @@
+"""Gradients that are discarded are not computed, and what the training computes with stays the same, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.probe.test_injections import trained
+
+SCRIPT = """
+import json
+import torch
+from torch import nn
+
+KINDS = %s
+computed = [0]
+
+class Counted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        computed[0] += 1
+        return gradient
+
+class Layer(nn.Module):
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(0.3 * torch.randn(inputs, outputs))
+
+    def forward(self, x):
+        return x @ Counted.apply(self.weight)
+
+def train(kind):
+    torch.manual_seed(0)
+    generator, critic = Layer(4, 6), Layer(6, 1)
+    of_generator = torch.optim.Adam(generator.parameters(), 0.01)
+    of_critic = torch.optim.Adam(critic.parameters(), 0.01, fused=kind == "fused")
+    scaler = torch.amp.GradScaler("cpu", enabled=kind == "scaled")
+    losses = []
+    for step in range(20):
+        if step == 10:
+            computed[0] = 0
+        noise, real = torch.randn(8, 4), torch.randn(8, 6)
+        fake = generator(noise)
+        of_generator.zero_grad()
+        loss = -critic(fake).mean()
+        scaler.scale(loss).backward()
+        if kind == "hooked later" and step == 12:
+            critic.weight.register_hook(lambda gradient: gradient)
+        if kind == "read later" and step == 13:
+            norm = critic.weight.grad.norm()
+        if kind == "used later" and step == 13:
+            of_critic.step()
+        scaler.step(of_generator)
+        if kind != "summed up":
+            of_critic.zero_grad(set_to_none=kind != "set to zero")
+        difference = critic(fake.detach()) - critic(real)
+        loss = difference.mean() + difference.pow(2).mean()
+        scaler.scale(loss).backward()
+        scaler.step(of_critic)
+        scaler.update()
+        if kind == "summed up":
+            of_critic.zero_grad()
+        losses.append(loss.item())
+    weights = [float(p.double().sum()) for p in (generator.weight, critic.weight)]
+    return {"losses": losses, "weights": weights, "late": computed[0]}
+
+print(json.dumps({kind: train(kind) for kind in KINDS}))
+"""
+LEFT_OUT = ["simple", "set to zero", "scaled", "fused", "hooked later"]
+USED_LATER = ["read later", "used later"]
+SUMMED = "summed up"
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What each training saw without the setting."""
+    script = tmp_path_factory.mktemp("plain") / "train.py"
+    script.write_text(SCRIPT % [*LEFT_OUT, *USED_LATER, SUMMED])
+    return trained(script)[0]
+
+
+def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT % [kind])
+    seen, said = trained(script, kept_gradients=True)
+    return seen[kind], said
+
+
+@pytest.mark.parametrize(
+    "kind", ["simple", "scaled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("set to zero", "fused"))]
+)
+def test_the_training_is_the_same_and_fewer_gradients_are_computed(
+    tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
+) -> None:
+    changed, said = changed_training(tmp_path, kind)
+    assert "could not be set" not in said
+    assert plain[kind]["late"] == 40
+    assert changed == plain[kind] | {"late": 30}
+
+
+def test_a_hook_gets_its_gradient(tmp_path: Path, plain: dict[str, dict[str, Any]]) -> None:
+    changed, said = changed_training(tmp_path, "hooked later")
+    assert "could not be set" not in said
+    assert changed == plain["hooked later"] | {"late": 37}
+
+
+def test_gradients_that_are_summed_up_are_all_used(tmp_path: Path, plain: dict[str, dict[str, Any]]) -> None:
+    changed, said = changed_training(tmp_path, SUMMED)
+    assert changed == plain[SUMMED]
+    assert "kept_gradients could not be set" in said and "no gradient is set to zero before it is used" in said
+
+
+@pytest.mark.parametrize("kind", USED_LATER)
+def test_a_gradient_that_is_used_after_all_is_noticed(
+    tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
+) -> None:
+    changed, said = changed_training(tmp_path, kind)
+    assert "kept_gradients could not be set" in said and "train.py:41 is used after all" in said
+    assert changed["late"] == 36 and changed["losses"][:13] == plain[kind]["losses"][:13]
