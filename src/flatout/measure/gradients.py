@@ -102,7 +102,10 @@ def read_discarded_gradients(process: ProcessRecord, experiments: Experiments) -
     if seen.get("failed"):
         return str(seen["failed"])
     elements, of = seen.get("elements", 0), seen.get("of", 0)
-    lines = tuple(DiscardingLine(*counts, tuple(modules)) for *counts, modules in seen.get("lines") or ())
+    lines = tuple(
+        DiscardingLine(file, line, function, passes, discarded, all_of_them, tuple(modules))
+        for file, line, function, passes, discarded, all_of_them, modules in seen.get("lines") or ()
+    )
     if not 0 < elements <= of or not lines:
         return None
     because = seen.get("not_tried") or experiments.skipped or "the training ended before"
