@@ -34,13 +34,15 @@ COMMAND = ("python", "train.py")
 class Machine:
     """Runs no command: each candidate is a variable X, and its factor follows from the value."""
 
+    run_s = 10.0
+
     def __init__(self, factors: Mapping[str, Any]) -> None:
         self.factors, self.calls, self.now_s = factors, [], 0.0
 
     def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
         name = setup.environment.get("X", "")
         self.calls.append(name)
-        self.now_s += 10.0
+        self.now_s += self.run_s
         made = self.factors.get(name, 1.0)
         made = made(len(self.calls)) if callable(made) else made
         if isinstance(made, BaseException):
@@ -209,12 +211,28 @@ def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
 
 
 def test_a_budget_for_less_than_a_pair_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="too small for one run of each") as refused:
+    with pytest.raises(UsageError, match="too small for one pair of runs") as refused:
         tried(tmp_path, Machine({}), "x", budget_s=15.0)
     assert "give at least" in str(refused.value)
     over = Machine({"": TrialRun(GUARDED, "the budget is over", 10.0)})
     with pytest.raises(UsageError, match=r"--budget 3.0 s is too small: it was over before the first look had ended"):
         tried(tmp_path, over, "x", budget_s=3.0)
+
+
+def test_candidates_that_no_run_is_left_for_are_left_out(tmp_path: Path) -> None:
+    machine = Machine({"x": 2.0, "y": 3.0, "z": 4.0})
+    machine.run_s = 4.0
+    found = tried(tmp_path, machine, "x", "y", "z", budget_s=13.0)
+    first, *others = found.candidates
+    assert (first.title, first.outcome) == ("--env X=x", "unconfirmed")
+    assert {one.outcome for one in others} == {"unmeasured"}
+    assert "the budget had no run left for it; give at least" in others[-1].why
+
+
+def test_the_runs_before_the_budget_ends_count(tmp_path: Path) -> None:
+    found = tried(tmp_path, Machine({"x": 2.0, "y": 3.0, "z": 4.0}), "x", "y", "z", budget_s=38.0)
+    assert [one.outcome for one in found.candidates] == ["unconfirmed", "unconfirmed", "unmeasured"]
+    assert found.candidates[0].title == "--env X=y" and "is used up" in found.ended
 
 
 def test_an_unchanged_command_that_fails_is_an_error(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -163,21 +163,19 @@ class Trying:
         fixed_s = given.seconds or (given.steps * step_s if given.steps else None)
         window_s = self.budget.plan_runs(look.wall_s, ledger.window_s, step_s, fixed_s, speed.error)
         runs = 1 + len(self.entries)
-        if self.budget.left_s < runs * self.budget.run_s:
-            raise UsageError(
-                f"--budget {duration(self.options.budget_s)} is too small for one run of each: the look took "
-                f"{duration(look.wall_s)}, and {counted(runs, 'run')} take {duration(runs * self.budget.run_s)} more; "
-                f"give at least {as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)}"
-            )
+        enough = as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)
+        self._check_room(look.wall_s, enough)
         self.log.say(
             f"{speed.rate:,.1f} {speed.unit}; each run of a pair measures "
             f"{counted(given.steps, 'step') if given.steps else duration(window_s)} "
             f"and takes about {duration(self.budget.run_s)}"
         )
-        if not self.budget.room(2 * runs):
+        left_out = [entry for entry in self.entries if entry.stopped]
+        if left_out:
+            self.log.say(f"the budget has room for {counted(runs - 1 - len(left_out), 'candidate')}: --budget {enough}")
+        elif not self.budget.room(2 * runs):
             self.log.say(
-                "the budget may have room for one pair of runs only, and a proof needs two: "
-                f"--budget {as_option(self.budget.spent_s + 2.2 * runs * self.budget.run_s)}"
+                f"the budget may have room for one pair of runs only, and a proof needs two: --budget {enough}"
             )
         bounds = Bounds(
             steps=given.steps,
@@ -189,6 +187,24 @@ class Trying:
         for entry in self.entries:
             entry.setup = replace(entry.setup, bounds=bounds, steps=steps)
 
+    def _check_room(self, look_s: float, enough: str) -> None:
+        """Leave out the candidates that no run is left for.
+
+        Args:
+            look_s: duration of the first look.
+            enough: a budget for all of them.
+
+        Raises:
+            UsageError: no candidate has one.
+        """
+        fitting = int(self.budget.left_s / self.budget.run_s) - 1
+        if fitting < 1:
+            raise UsageError(
+                f"--budget {duration(self.options.budget_s)} is too small for one pair of runs: the look took "
+                f"{duration(look_s)}, and 2 runs take {duration(2 * self.budget.run_s)} more; give at least {enough}"
+            )
+        self._stop(self.entries[fitting:], f"the budget had no run left for it; give at least {enough}")
+
     # --- rounds ---
 
     def _rounds(self) -> None:
@@ -196,7 +212,7 @@ class Trying:
 
         One that was left out comes back if those before it fell behind it.
         """
-        left, number = [entry for entry in self.entries if entry.pairs.failed is None], 0
+        left, number = [entry for entry in self.entries if entry.pairs.failed is None and not entry.stopped], 0
         while left:
             if number and not self.budget.room(1 + len(left)):
                 self._stop(left, "the budget had no room for another pair")
@@ -216,26 +232,34 @@ class Trying:
         """
         order: list[_Entry | None] = [None, *left]
         made: dict[int, TrialRun] = {}
-        for entry in order if number % 2 == 0 else reversed(order):
-            self.log.say(f"pair {number + 1}: {entry.name if entry else 'unchanged'}")
-            setup = entry.setup if entry else self.setup
-            run = self._made(replace(setup, seed=seed_of(number)), entry)
-            if entry is None and run.outcome != OK:
-                self._without_failed(left, run)
-                return False
-            if run.outcome == OK:
-                made[id(entry)] = run
-            elif entry is not None:
-                entry.pairs.failed = run
-                self.log.say(f"{entry.name}: {run.detail}")
-                if len(left) == 1:  # no run without it is needed any more
-                    return True
-        without = made[id(None)]
+        try:
+            for entry in order if number % 2 == 0 else reversed(order):
+                self.log.say(f"pair {number + 1}: {entry.name if entry else 'unchanged'}")
+                setup = entry.setup if entry else self.setup
+                run = self._made(replace(setup, seed=seed_of(number)), entry)
+                if entry is None and run.outcome != OK:
+                    self._without_failed(left, run)
+                    return False
+                if run.outcome == OK:
+                    made[id(entry)] = run
+                elif entry is not None:
+                    entry.pairs.failed = run
+                    self.log.say(f"{entry.name}: {run.detail}")
+                    if len(left) == 1:  # no run without it is needed any more
+                        return True
+        finally:  # what was run counts, also where the budget ends before the others
+            self._add_pairs(left, made)
+        return True
+
+    def _add_pairs(self, left: Sequence[_Entry], made: Mapping[int, TrialRun]) -> None:
+        """Those of a round, from the runs that were made, by the id of their entry."""
+        without = made.get(id(None))
+        if without is None:
+            return
         self.unchanged.append(without)
         for entry in left:
-            if entry.pairs.failed is None:
+            if entry.pairs.failed is None and id(entry) in made:
                 self._add_pair(entry, without, made[id(entry)])
-        return True
 
     def _without_failed(self, left: Sequence[_Entry], run: TrialRun) -> None:
         """Candidates with a pair are judged by it; of the others nothing is known."""
