@@ -92,6 +92,15 @@ def test_discarded_gradients_that_were_not_left_out_are_estimated() -> None:
     assert kept.settings == {}
 
 
+def test_a_gain_of_fewer_gradients_that_the_noise_hides_counts_with_less_confidence() -> None:
+    context = run(discarded_gradients=discarded(tried=tried(0.2, low=-0.01)))
+    cause = found(discarded_gradients(context))
+    assert cause.share == pytest.approx(0.2, abs=0.02) and cause.confidence == 0.5
+    gain = remedies(context)["kept_gradients"].gain
+    assert gain.low <= 1.0 < gain.predicted
+    assert discarded_gradients(run(discarded_gradients=discarded(tried=tried(-0.1)))) is None
+
+
 def test_what_is_not_discarded_or_not_known_is_not_judged() -> None:
     assert discarded_gradients(run(discarded_gradients=None)) is None
     assert discarded_gradients(run(discarded_gradients=discarded(tried=tried(0.02)))) is None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flatout.measure.compiling import Break, Compiling, Recompiled
+from flatout.measure.dropout_masks import DropoutMasks
 from flatout.measure.experiments import Tried
 from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
@@ -286,6 +287,7 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
 
 
 SLICES = SliceGradients((64, 168, 48), 1, 168, 0.004)  # of operators that take 10 ms a step
+MASKS = DropoutMasks(5_120_000, 0.004, 1.0, 0.25)
 SORTS = FullSorts((16, 512, 2048), 2, 16, 0.004)
 ROWS = RepeatedRows(0.6, 18, 81.0, (Line("/home/me/model.py", 82, "forward", "", 0.004),))
 WRITES = SliceWrites((50, 64, 9_000), 50, 0.004, calls=0.2)
@@ -330,6 +332,11 @@ def discarded(gain: float | None = 0.2, **changes: Any) -> DiscardedGradients:
 def with_discarded(view: MeasuredRun) -> MeasuredRun:
     """The run with these gradients."""
     return replace(view, discarded_gradients=discarded())
+
+
+def traced(view: MeasuredRun, **found: Any) -> MeasuredRun:
+    """The run with what a trace of small operators showed."""
+    return replace(view, operators=small_operators(0.001, **found))
 
 
 def frozen(seconds: float = 0.004, same: bool | None = True, **changes: Any) -> FrozenModules:

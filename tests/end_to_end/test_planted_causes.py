@@ -197,6 +197,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
             ("garbage_in_every_step.py", "garbage_collection"),
             ("a_backbone_left_unfrozen.py", "unused_gradients"),
             ("an_actor_through_its_critic.py", "discarded_gradients"),
+            ("masks_of_every_token.py", "dropout_masks"),
             ("a_backbone_that_never_trains.py", "frozen_features"),
             ("sentences_of_one_length.py", "padding_waste"),
             ("scored_by_a_second_pass.py", "repeated_work"),

@@ -31,6 +31,7 @@ from tests.diagnose.views import (
     BATCHES,
     COMPUTE,
     LINE,
+    MASKS,
     MIXED_ROWS,
     ROWS,
     SAMPLES,
@@ -55,6 +56,7 @@ from tests.diagnose.views import (
     spread,
     starved,
     stepwise,
+    traced,
     tried,
     unused,
     with_discarded,
@@ -451,10 +453,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "kept_gradients": (lambda: with_discarded(healthy()), lambda: with_discarded(starved())),
     "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
     "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
-    "first_places": (
-        lambda: replace(healthy(), operators=small_operators(0.001, sorts=SORTS)),
-        lambda: replace(starved(), operators=small_operators(0.001, sorts=SORTS)),
-    ),
+    "first_places": (lambda: traced(healthy(), sorts=SORTS), lambda: traced(starved(), sorts=SORTS)),
+    "quick_dropout": (lambda: traced(healthy(), masks=MASKS), lambda: traced(starved(), masks=MASKS)),
     "logits_where_needed": (
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, ignored=0.0))),

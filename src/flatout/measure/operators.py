@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from flatout.measure.call_loops import CallLoop
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.dense_gradients import DenseGradients
+from flatout.measure.dropout_masks import DropoutMasks
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible
 from flatout.measure.kernel_work import KernelWork
@@ -51,6 +52,7 @@ class Operators:
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
     writes: SliceWrites | None = None  # into parts of tensors, one after the other
     sorts: FullSorts | None = None  # of which few places are used
+    masks: DropoutMasks | None = None  # on a CPU
     logits: NeedlessLogits | None = None  # of the loss over most classes
     zeros: ZeroOperands | None = None  # products with matrices that are almost all zeros
     dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows

@@ -20,6 +20,7 @@ from flatout.measure.costly_operators import (
     with_lines,
 )
 from flatout.measure.dense_gradients import dense_gradients
+from flatout.measure.dropout_masks import dropout_masks
 from flatout.measure.full_sorts import full_sorts
 from flatout.measure.fusion import fusible
 from flatout.measure.kernel_work import PRODUCT, kernel_work
@@ -264,6 +265,9 @@ def _measured(
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
         writes=slice_writes(operators, inside, owner if has_kernels else rows, work, steps),
         sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
+        masks=None
+        if has_kernels
+        else dropout_masks(operators, inside, parent, work, steps, training.process.info.get("reference") or {}),
         logits=needless_logits(
             operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("loss_targets")
         ),

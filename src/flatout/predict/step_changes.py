@@ -101,9 +101,14 @@ def _saved_by(share: float, tried: float, saved: float) -> float:
 
 
 def without_gradients(context: Context, gradients: UnusedGradients | DiscardedGradients) -> Change:
-    """The change that leaves these gradients out: as measured, or by the number of their elements."""
-    if gradients.tried is not None:
-        return removed(context, gradients.tried.gain if gradients.tried.proven else 0.0)
+    """The change that leaves these gradients out: as measured, or by the number of their elements.
+
+    Passes that leave out discarded ones compute less, so a gain that the noise of their steps hides counts, too.
+    """
+    tried = gradients.tried
+    if tried is not None:
+        counts = tried.proven or isinstance(gradients, DiscardedGradients)
+        return removed(context, max(tried.gain, 0.0) if counts else 0.0)
     backward_s = context.run.seconds("backward") / context.model.batches
     return shorter_step(_OF_WEIGHTS * gradients.part * backward_s)
 

@@ -209,7 +209,18 @@ class ChangedSteps:
                 return
         else:
             self._record(end)
+            self._found_late(end)
         self._go_on(end)
+
+    def _found_late(self, end):
+        """Plan blocks for what showed only in the steps since: a network may be updated in every fifth of them."""
+        late = [] if self.compiled or self.because else self.changes.found_late()
+        for change in late:
+            each_ns = 2 * (self.length + self.uncounted) * self.step_ns
+            left_ns = self.planned_ns - (end - self.begun_ns) - each_ns * len(self.blocks) / 2
+            count = min(int(left_ns / each_ns), MOST_BLOCKS)
+            if count >= LEAST_BLOCKS:
+                self.blocks += [change, None] * count
 
     def _go_on(self, end):
         """Begin the next block, if there is one."""

@@ -21,7 +21,7 @@ class _Line:
     Attributes:
         passes: that were looked at.
         elements: of all gradients that one computes, the latest one's.
-        discarded: id of each parameter -> how often its gradient was set to zero before it was used.
+        discarded: id of each parameter -> passes whose gradient was set to zero before it was used.
         used: ids of the parameters whose gradients were used.
     """
 
@@ -37,7 +37,7 @@ class DiscardedGradients:
     Attributes:
         failed: why that is not known; None: it is.
         kept_because: why no backward pass can be asked to leave them out; None: one can.
-        pending: id of a parameter -> lines whose gradients it holds.
+        pending: id of a parameter -> lines whose gradients it holds -> passes.
     """
 
     def __init__(self):
@@ -65,15 +65,16 @@ class DiscardedGradients:
         line.elements = sum(leaf.numel() for leaf in leaves)
         for leaf in others:
             self._parameters[id(leaf)] = leaf
-            self.pending.setdefault(id(leaf), {})[where] = None
+            passes = self.pending.setdefault(id(leaf), {})
+            passes[where] = passes.get(where, 0) + 1
         return others if 0 < len(others) < len(leaves) else None
 
     def zeroed(self, parameters):
         """Their gradients are set to zero, or replaced."""
         for parameter in parameters:
-            for where in self.pending.pop(id(parameter), ()):
+            for where, passes in self.pending.pop(id(parameter), {}).items():
                 discarded = self._lines[where].discarded
-                discarded[id(parameter)] = discarded.get(id(parameter), 0) + 1
+                discarded[id(parameter)] = discarded.get(id(parameter), 0) + passes
 
     def used(self, parameters):
         """An optimizer steps with their gradients, or other code reads them."""

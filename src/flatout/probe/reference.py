@@ -5,11 +5,13 @@ import time
 
 import torch
 
+from . import quick_masks
 from .recorder import REC
 
 REGION = "flatout.reference"  # the region of the trace that holds the traced ones
 OPERATORS = 200
 REPEATS = 5
+MASK = 1 << 18  # elements of a mask
 SIDE = 256  # rows and columns of the matrices: 34 million operations, too many for dispatch to count
 
 
@@ -22,16 +24,30 @@ def traced():
 
 @torch.no_grad()
 def measure():
-    """Nanoseconds of an operator called from Python, untraced, and the time of float64 over float32.
+    """Nanoseconds of an operator called from Python, untraced, and of masks; and the time of float64 over float32.
 
-    Of a product, and for a model of 64-bit floats of both passes of a convolution, which oneDNN has in float32 only.
+    The last of a product, and for a model of 64-bit floats of both passes of a convolution, which oneDNN has in float32
+    only.
     """
     overhead_ns = min(_timed(_add, OPERATORS) for _ in range(REPEATS)) // OPERATORS
     found = {"operator_ns": overhead_ns, "float64_factor": _wide_over_narrow(_product_ns)}
     if REC.process.get("param_dtype") == "float64":
         dims = REC.process.get("convolutions") or 1  # in the record, only those of images and volumes have a number
         found["float64_convolution_factor"] = _wide_over_narrow(functools.partial(_convolution_ns, dims))
+    if not torch.cuda.is_initialized():
+        found.update(_masks_ns())
     return found
+
+
+def _masks_ns():
+    """A mask of dropout as torch draws it, and from few bits, with random numbers of their own."""
+    generator = torch.Generator().manual_seed(0)
+    like = torch.empty(MASK, dtype=torch.float32, device="cpu")
+    ways = {
+        "bernoulli_ns": lambda: like.bernoulli_(0.9, generator=generator),
+        "quick_mask_ns": lambda: quick_masks.noise(like, 0.1, generator),
+    }
+    return {name: min(_timed(draw) for _ in range(REPEATS)) for name, draw in ways.items()}
 
 
 def _wide_over_narrow(measure_ns):

@@ -282,6 +282,9 @@ SETTINGS: "dict[str, Setting]" = {
     "kept_gradients": Setting(
         bool, "backward passes leave out gradients that are set to zero before they are used", "kept_gradients"
     ),
+    "quick_dropout": Setting(
+        bool, "draw the masks of dropout from fewer random bits, on the CPU", "dropout_masks", live=True
+    ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True
     ),

@@ -46,6 +46,12 @@ class StepChanges:
             found += [THREADS + str(count) for count in _thread_counts()]
         return found
 
+    def found_late(self):
+        """Names of gradients that can be left out, as was not known before."""
+        found = {name: make for name, make in self._work.avoidable().items() if name not in self._avoidable}
+        self._avoidable.update(found)
+        return list(found)
+
     def apply(self, change):
         """Make a change; returns what undoes it."""
         if change == HOOKS:

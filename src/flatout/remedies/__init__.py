@@ -17,6 +17,7 @@ from flatout.remedies.device import (
     fewer_blocking_reads,
     fused_optimizer,
 )
+from flatout.remedies.dropout import quick_dropout
 from flatout.remedies.features import features_once
 from flatout.remedies.gradients import frozen_clipped_parameters, frozen_parameters, kept_gradients
 from flatout.remedies.host import (
@@ -172,6 +173,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     compute_once,
     split_weight,
     keep_activations,
+    quick_dropout,
     first_places,
     logits_where_needed,
     classes_that_occur,

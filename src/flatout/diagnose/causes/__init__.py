@@ -13,6 +13,7 @@ from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, 
 from flatout.diagnose.causes.memory import page_faults
 from flatout.diagnose.causes.needless_operators import (
     dense_gradients,
+    dropout_masks,
     full_sort,
     needless_logits,
     sparse_as_dense,
@@ -99,6 +100,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     repeated_work,
     activation_checkpointing,
     full_sort,
+    dropout_masks,
     needless_logits,
     sparse_as_dense,
     slice_gradients,

@@ -80,7 +80,7 @@ def discarded_gradients(context: Context) -> Found | Lacks | None:
     return Found(
         title=f"gradients of {_discarded(gradients)} are set to zero before they are used",
         share=share,
-        confidence=0.9 if gradients.tried is not None else 0.5,
+        confidence=0.9 if gradients.tried is not None and gradients.tried.proven else 0.5,
         evidence=(*map(_seen, gradients.lines), _cost(gradients)),
     )
 

@@ -1,0 +1,44 @@
+"""Dropout on the CPU with masks that take less time to draw: other random numbers, of the same distribution."""
+
+import functools
+
+import torch
+from torch.nn import functional
+
+from .. import quick_masks
+from ..wrap import is_compiling, is_traced
+
+SETTING = "quick_dropout"
+RAREST = 1 / 256  # event: a probability of 16 bits is too coarse for a rarer one
+LEAST = 4096  # elements: calls of less cost more than their random numbers
+_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
+
+
+def install(injected, watch):
+    """Patch ``torch.nn.functional.dropout``, which ``nn.Dropout`` and ``nn.MultiheadAttention`` call."""
+    if SETTING not in injected.wanted:
+        return
+    original = functional.dropout
+
+    @functools.wraps(original)
+    def dropout(input, p=0.5, training=True, inplace=False):
+        if not (training and injected.get(SETTING) and _replaceable(input, p)):
+            return original(input, p, training, inplace)
+        mask = quick_masks.noise(input, p)
+        injected.done(SETTING)
+        return input.mul_(mask) if inplace else input * mask
+
+    functional.dropout = dropout
+
+
+def _replaceable(input, p):
+    if (
+        type(input) not in (torch.Tensor, torch.nn.Parameter)
+        or not isinstance(p, float)
+        or not RAREST <= p <= 1.0 - RAREST
+    ):
+        return False
+    plain = input.device.type == "cpu" and input.layout is torch.strided and input.is_floating_point()
+    if not plain or input.numel() < LEAST or not input.is_contiguous():
+        return False
+    return not (is_compiling() or is_traced() or _wrapped(input))

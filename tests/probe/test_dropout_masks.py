@@ -1,0 +1,96 @@
+"""Dropout with masks from few random bits: the same distribution, and torch's own dropout wherever they do not serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from flatout.probe import quick_masks
+from flatout.probe.injections import Injected, dropout_masks
+
+
+@pytest.fixture
+def injected() -> Iterator[Injected]:
+    original = functional.dropout
+    found = Injected('{"quick_dropout": true}')
+    dropout_masks.install(found, None)
+    torch.manual_seed(0)
+    yield found
+    functional.dropout = original
+
+
+@pytest.mark.parametrize("drop", [0.5, 0.1, 0.25, 0.9, 1 / 256, 255 / 256, 0.005])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_mask_drops_its_part_and_keeps_the_mean(drop: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    like = torch.empty(1000, 333, dtype=dtype)  # no multiple of the elements of a word
+    mask = quick_masks.noise(like, drop)
+    assert mask.shape == like.shape and mask.dtype == dtype
+    kept = (mask != 0).double().mean().item()
+    assert kept == pytest.approx(1 - drop, abs=4 * (drop * (1 - drop) / like.numel()) ** 0.5 + 2**-16)
+    (scale,) = mask[mask != 0].unique().tolist()
+    assert scale * (1 - drop) == pytest.approx(1, rel=0.01 if dtype is torch.bfloat16 else 1e-4)
+    # Neighbours, also those of one word, do not depend on each other.
+    if 0.05 < drop < 0.95:
+        ones = (mask != 0).double().flatten()
+        for distance in (1, 2, 3, 4, 8):
+            both = (ones[:-distance] * ones[distance:]).mean().item()
+            assert both == pytest.approx((1 - drop) ** 2, abs=0.005)
+
+
+def test_masks_are_drawn_from_the_generator_that_is_seeded() -> None:
+    like = torch.empty(5000)
+    masks = [quick_masks.noise(like, 0.3, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
+    state = torch.get_rng_state()
+    quick_masks.noise(like, 0.3, torch.Generator().manual_seed(1))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_layers_take_the_masks_and_give_their_gradients(injected: Injected, inplace: bool) -> None:
+    x = torch.ones(64, 128, requires_grad=True)
+    y = nn.Dropout(0.25, inplace)(x * 1.0)
+    y.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, y)
+    assert y.unique().tolist() == pytest.approx([0.0, 4 / 3])
+    assert injected.applied == {"quick_dropout": True}
+    attention = nn.MultiheadAttention(64, 2, dropout=0.5)
+    attention(*[torch.rand(80, 2, 64)] * 3)  # 2 x 2 x 80 x 80 weights
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        torch.ones(16, 16),  # little to gain
+        torch.ones(64, 128).t(),
+        torch.ones(64, 128).to_sparse(),
+        torch.ones(64, 128, device="meta"),
+    ],
+)
+def test_other_tensors_are_left_to_torch(injected: Injected, x: torch.Tensor) -> None:
+    if x.layout is not torch.strided:
+        with pytest.raises(RuntimeError):
+            functional.dropout(x, 0.5)
+    else:
+        functional.dropout(x, 0.5)
+    assert not injected.applied
+
+
+def test_nothing_changes_where_nothing_or_hardly_anything_is_dropped(injected: Injected) -> None:
+    x = torch.ones(64, 128)
+    assert torch.equal(functional.dropout(x, 0.5, training=False), x)
+    assert torch.equal(functional.dropout(x, 0.0), x) and not functional.dropout(x, 1.0).any()
+    functional.dropout(x, 1e-4)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        functional.dropout(x, 1.5)
+    assert not injected.applied
+    injected.switch("quick_dropout", None)
+    torch.manual_seed(1)
+    switched_off = functional.dropout(x, 0.5)
+    torch.manual_seed(1)
+    assert torch.equal(switched_off, torch.dropout(x, 0.5, True)) and not injected.applied
