@@ -172,6 +172,33 @@ def test_samples_without_a_loader_are_those_of_the_largest_module(tmp_path):
     assert written(run).steps.samples == 3 * 8
 
 
+@pytest.mark.parametrize("dropout_s", [0.001, 0.3])
+def test_a_batch_that_several_layers_are_given_is_counted_once(tmp_path, dropout_s):
+    # As where a script calls model.forward(): each layer is an outermost module then, and the loss is one.
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    calls = {"Embedding": 0.02, "Dropout": dropout_s, "Linear": 0.1}
+    for _ in range(5):
+        for name in ("Embedding", "Dropout", "Dropout", "Linear", "Dropout", "Embedding"):
+            main.emit(kinds.INPUT, main.now_s, main.now_s, main.text(name), 8)
+            main.spend(kinds.FORWARD, calls[name], main.text(name), 1, 1)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    assert written(run).steps.samples == 4 * 8
+
+
+def test_parts_of_a_batch_that_are_given_in_turn_are_added(tmp_path):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for _ in range(5):
+        for name in ("Net", "Loss") * 3:
+            main.emit(kinds.INPUT, main.now_s, main.now_s, main.text(name), 8)
+            main.spend(kinds.FORWARD, 0.1, main.text(name), 1, 1)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    assert written(run).steps.samples == 4 * 24
+
+
 def test_two_optimizers_after_two_backward_passes_are_told_as_recorded(tmp_path):
     run, main = plain(tmp_path, 0)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Dropout with masks from few random bits: the same distribution, and torch's own dropout wherever they do not serve."""
+"""Dropout with masks from few random bits: the same distribution, and torch's own where they do not serve."""
 
 from __future__ import annotations
 

@@ -73,7 +73,6 @@ def train(kind):
 print(json.dumps({kind: train(kind) for kind in KINDS}))
 """
 LEFT_OUT = ["simple", "set to zero", "scaled", "fused", "hooked later"]
-USED_LATER = ["read later", "used later"]
 SUMMED = "summed up"
 
 
@@ -81,7 +80,7 @@ SUMMED = "summed up"
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What each training saw without the setting."""
     script = tmp_path_factory.mktemp("plain") / "train.py"
-    script.write_text(SCRIPT % [*LEFT_OUT, *USED_LATER, SUMMED])
+    script.write_text(SCRIPT % [*LEFT_OUT, "used later", "read later", SUMMED])
     return trained(script)[0]
 
 
@@ -93,7 +92,7 @@ def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["simple", "scaled", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("set to zero", "fused"))]
+    "kind", ["simple", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("scaled", "set to zero", "fused"))]
 )
 def test_the_training_is_the_same_and_fewer_gradients_are_computed(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
@@ -104,6 +103,7 @@ def test_the_training_is_the_same_and_fewer_gradients_are_computed(
     assert changed == plain[kind] | {"late": 30}
 
 
+@pytest.mark.slow
 def test_a_hook_gets_its_gradient(tmp_path: Path, plain: dict[str, dict[str, Any]]) -> None:
     changed, said = changed_training(tmp_path, "hooked later")
     assert "could not be set" not in said
@@ -116,7 +116,7 @@ def test_gradients_that_are_summed_up_are_all_used(tmp_path: Path, plain: dict[s
     assert "kept_gradients could not be set" in said and "no gradient is set to zero before it is used" in said
 
 
-@pytest.mark.parametrize("kind", USED_LATER)
+@pytest.mark.parametrize("kind", ["used later", pytest.param("read later", marks=pytest.mark.slow)])
 def test_a_gradient_that_is_used_after_all_is_noticed(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
 ) -> None:

@@ -205,6 +205,18 @@ def test_more_samples_in_a_step_are_another_training_unless_allowed(tmp_path: Pa
     assert tried(tmp_path, Larger({"x": 2.0}), "x", allow="optimisation").proved
 
 
+def test_a_lower_rate_of_other_batches_is_not_called_slower(tmp_path: Path) -> None:
+    class Fewer(Machine):
+        def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+            made = super().run(setup, settings)
+            if setup.environment and made.speed is not None:
+                object.__setattr__(made.speed, "batch", 2.0)
+            return made
+
+    found = tried(tmp_path, Fewer({"x": 0.5}), "x")
+    assert found.best.outcome == "differs" and "2 samples instead of 8" in found.best.why
+
+
 def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
     found = tried(tmp_path, Machine({"x": 2.0}), "x", budget_s=35.0)
     assert found.best.outcome == "unconfirmed" and "budget" in found.ended and not found.proved
