@@ -217,6 +217,28 @@ def test_a_lower_rate_of_other_batches_is_not_called_slower(tmp_path: Path) -> N
     assert found.best.outcome == "differs" and "2 samples instead of 8" in found.best.why
 
 
+@pytest.mark.parametrize(("guessed", "outcome"), [(True, "proved"), (False, "differs")])
+def test_steps_count_where_only_the_losses_say_which_samples_they_have(
+    tmp_path: Path, guessed: bool, outcome: str
+) -> None:
+    """As where a change calls one of two networks without gradients: half as many samples are seen, of the same."""
+
+    class Halved(Machine):
+        def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+            made = super().run(setup, settings)
+            speed = made.speed
+            assert speed is not None
+            changes: dict[str, Any] = {"guessed": guessed, "steps_rate": speed.rate / 8}
+            if setup.environment:
+                changes.update(rate=speed.rate / 2, batch=4.0)
+            return replace(made, speed=replace(speed, **changes))
+
+    found = tried(tmp_path, Halved({"x": 1.5}), "x")
+    assert found.best.outcome == outcome
+    if guessed:
+        assert found.best.ratio is not None and found.best.ratio.factor == pytest.approx(1.5, rel=0.01)
+
+
 def test_a_budget_for_one_pair_confirms_nothing(tmp_path: Path) -> None:
     found = tried(tmp_path, Machine({"x": 2.0}), "x", budget_s=35.0)
     assert found.best.outcome == "unconfirmed" and "budget" in found.ended and not found.proved

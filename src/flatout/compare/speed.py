@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,8 @@ class Speed:
         failure: that its command failed, in words; None: it did not.
         threads: intra-op threads of the training process; None: not recorded.
         contention: with other processes for the cores; None: not measured.
+        steps_rate: steps a second.
+        guessed: no DataLoader fed the steps; their samples are those that a module was given.
     """
 
     run: str
@@ -49,6 +51,18 @@ class Speed:
     failure: str | None = None
     threads: int | None = None
     contention: Contention | None = None
+    steps_rate: float = 0.0
+    guessed: bool = False
+
+    def with_batches_of(self, other: Speed) -> Speed:
+        """This speed where its steps are known to be of the same samples as another run's.
+
+        Which module is given how many samples may differ, as where one is called without gradients now.
+        """
+        if not (self.guessed and other.guessed and other.batch and self.steps_rate and other.steps_rate):
+            return self
+        rate = self.steps_rate * other.rate / other.steps_rate
+        return replace(self, rate=rate, unit=other.unit, batch=other.batch)
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
@@ -102,6 +116,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     amounts = training.steps.samples[chosen].astype(float)
     window_s = ledger.window_s
     known = bool(amounts.all())
+    guessed = not training.loaders
     if not known:
         amounts = np.ones(len(durations))
     if settle:
@@ -110,7 +125,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
     try:
-        error = relative_error(amounts, durations + between_s)
+        error = relative_error(np.ones(len(durations)) if guessed else amounts, durations + between_s)
     except ValueError as fault:
         raise RecordError(f"{run.id} holds no steps to compare by: {fault}") from None
     return Speed(
@@ -125,4 +140,6 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         failure=run.ending.failure,
         threads=threads if isinstance(threads := training.process.info.get("threads"), int) else None,
         contention=measure_contention(run.system(), training.window_begin_ns, training.window_end_ns),
+        steps_rate=len(durations) / window_s,
+        guessed=guessed,
     )

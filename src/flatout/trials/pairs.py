@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from flatout.trials.sequential import MOST_PAIRS
 
 # A single pause of this share of a window, with none like it in the other run, is blamed on the machine.
 _STALL_SHARE = 0.25
+# Where the samples are not known, so many losses within this share of one another show that the batches are the same.
+_FIRST_LOSSES, _SAME_LOSS = 5, 0.003
 
 Run = Callable[[Mapping[str, Any], int], TrialRun]
 
@@ -44,8 +47,24 @@ class Pairs:
 
     def ratio(self) -> Ratio | None:
         """B over A; None without a complete pair."""
-        a, b = _speeds(self.a), _speeds(self.b)
+        a, b = self.speeds()
         return ratio_of(a, b) if a and b else None
+
+    def speeds(self) -> tuple[list[Speed], list[Speed]]:
+        """Of A's runs and of B's; where nothing but the losses says which samples a step has, they are A's."""
+        a, b = ([run.speed for run in runs if run.speed is not None] for runs in (self.a, self.b))
+        if self.begins_alike():
+            b = [one.with_batches_of(other) for one, other in zip(b, a, strict=False)]
+        return a, b
+
+    def begins_alike(self) -> bool:
+        """True if the first losses of the first pair are the same, but for rounding: so are its batches."""
+        first = [run.losses[:_FIRST_LOSSES] for runs in (self.a, self.b) for run in runs[:1]]
+        return (
+            all(first)
+            and len(first) == 2
+            and all(math.isclose(one, other, rel_tol=_SAME_LOSS) for one, other in zip(*first, strict=False))
+        )
 
     def together(self, other: Pairs) -> Pairs:
         """These pairs and those of another trial of the same settings."""
@@ -53,7 +72,7 @@ class Pairs:
 
     def rates(self) -> tuple[float, float]:
         """Medians of A's and of B's rates; requires a complete pair."""
-        before, after = (statistics.median(speed.rate for speed in _speeds(runs)) for runs in (self.a, self.b))
+        before, after = (statistics.median(speed.rate for speed in side) for side in self.speeds())
         return before, after
 
     def check(self, semantic_class: str, settings: Iterable[str] = ()) -> LossCheck:
@@ -112,10 +131,6 @@ def measure_pairs(
 def seed_of(pair: int) -> int:
     """The seed of a pair's runs: two pairs in a row have the same, which shows whether the training repeats itself."""
     return pair // 2
-
-
-def _speeds(runs: Sequence[TrialRun]) -> list[Speed]:
-    return [run.speed for run in runs if run.speed is not None]
 
 
 def _stalled(a: TrialRun, b: TrialRun) -> bool:

@@ -32,8 +32,6 @@ from flatout.trials.try_result import (
 LEAST_PAIRS = 2  # of runs, for any verdict on speed
 _OTHER_BATCH = 0.2  # of a batch, where the first losses are the same
 _SAME_BATCH = 0.01  # share by which the samples of a step may differ
-# Where the samples are not known, so many losses within this share of one another show that the batches are the same.
-_FIRST_LOSSES, _SAME_LOSS = 5, 0.003
 _VERBS = {
     OUT_OF_MEMORY: "runs out of memory",
     GUARDED: "was ended by a guard",
@@ -73,7 +71,7 @@ def judge(
     ratio = pairs.ratio()
     if ratio is None:
         return Judged(title, UNMEASURED, stopped or "no pair of runs was completed", files)
-    speeds = [[run.speed for run in runs if run.speed is not None] for runs in (pairs.a, pairs.b)]
+    speeds = pairs.speeds()
     losses = pairs.check(semantic_class, settings)
     other = "" if semantic_class == OPTIMISATION else _other_work(pairs, *speeds)
     same = losses.passed and not other
@@ -108,7 +106,7 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
     # The interval of one pair knows nothing of a disturbance that lasted as long as a run.
     if ratio.high < 1.0 and ratio.pairs >= LEAST_PAIRS and not other:
         return SLOWER, "slower"
-    if ruled_out(ratio) and ratio.pairs >= LEAST_PAIRS:
+    if ruled_out(ratio) and ratio.pairs >= LEAST_PAIRS and not other:
         return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
     if not losses.passed or other:
         return DIFFERS, f"not shown to train the same: {other or losses.text}"
@@ -121,16 +119,15 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
 
 def _other_work(pairs: Pairs, a: Sequence[Speed], b: Sequence[Speed]) -> str:
     """Why the steps of A and B may not be the same amount of work; empty if they are."""
-    first = list(zip(*(run.losses[:_FIRST_LOSSES] for run in (pairs.a[0], pairs.b[0])), strict=False))
-    alike = all(math.isclose(*two, rel_tol=_SAME_LOSS) for two in first)
+    alike = pairs.begins_alike()
     if not a[0].batch or not b[0].batch:
-        if alike:
+        if alike or not (pairs.a[0].losses and pairs.b[0].losses):
             return ""
         return "the samples of a step are not known (no DataLoader fed the steps), and the first losses are others"
     batches = [statistics.median(speed.batch for speed in side if speed.batch) for side in (a, b)]
     apart = abs(batches[1] / batches[0] - 1)
     # Where lengths count as samples, as in batches with the time first, their mean depends on how far a run came.
-    if apart > (_OTHER_BATCH if first and alike else _SAME_BATCH):
+    if apart > (_OTHER_BATCH if alike else _SAME_BATCH):
         return f"a step has {batches[1]:.4g} samples instead of {batches[0]:.4g}"
     return ""
 

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import gradient_uses
+from .. import gradient_uses, live_objects
 from ..discarded_gradients import DiscardedGradients
 from ..gradients import hooked
 from ..recorder import REC
 
 SETTING = "kept_gradients"
 LOOKED_AT = 4  # steps of each optimizer after its first
-MOST_LOOKED_AT = 64  # of all of them together: some may step once in an epoch
+MOST_LOOKED_AT = 64  # of all of them together: one may step once in an epoch, or never
 
 
 def install(injected, watch):
@@ -44,6 +44,8 @@ class _Steps:
 
     def _stepped(self, optimizer, *_):
         first = not self._steps
+        if first:  # some may step in every fifth pass only
+            self._steps = {id(one): 0 for one in live_objects.optimizers()}
         self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
         if first:
             self._begin()
