@@ -13,7 +13,12 @@ from typing import Any
 import pytest
 
 from flatout.measure.experiments import read_experiments
-from flatout.measure.gradients import UnusedGradients, read_unused_gradients
+from flatout.measure.gradients import (
+    DiscardedGradients,
+    UnusedGradients,
+    read_discarded_gradients,
+    read_unused_gradients,
+)
 from flatout.measure.padding import Padding, read_padding
 from flatout.measure.repeated_work import RepeatedWork, read_repeated_work
 from flatout.probe import events
@@ -148,6 +153,17 @@ def test_gradients_that_something_else_may_use_are_computed(tmp_path: Path, what
 def test_gradients_that_are_used_are_not_called_unused(tmp_path: Path, what: str) -> None:
     _, process = trained(tmp_path, what, "20")
     assert unused(process) is None and "used_gradients" not in tried(process)
+
+
+@pytest.mark.parametrize("what", ["discarded", "loader,seldom discarded"])
+def test_gradients_that_are_set_to_zero_unused_are_left_out_for_a_while(tmp_path: Path, what: str) -> None:
+    said, process = trained(tmp_path, what, "20")
+    found = read_discarded_gradients(process, read_experiments(process))
+    assert isinstance(found, DiscardedGradients) and [line.modules for line in found.lines] == [("Sequential",)]
+    assert found.lines[0].elements == 4 * 72 + 9 and found.lines[0].of == 4 * 72 + 9 + 16 * 8
+    assert tried(process)["kept_gradients"] >= 4 and found.tried is not None
+    plain = json.loads(run_bare(tmp_path, SCRIPT, what, "20").out.splitlines()[-1])
+    assert (said["losses"], said["state"]) == (plain["losses"], plain["state"])
 
 
 def test_ranks_are_left_in_step(tmp_path: Path) -> None:

@@ -213,14 +213,19 @@ class ChangedSteps:
         self._go_on(end)
 
     def _found_late(self, end):
-        """Plan blocks for what showed only in the steps since: a network may be updated in every fifth of them."""
+        """Plan blocks for what showed only in the steps since: a network may be updated in every fifth of them.
+
+        Where there is no room for them, up to half of the other blocks go.
+        """
         late = [] if self.compiled or self.because else self.changes.found_late()
         for change in late:
-            each_ns = 2 * (self.length + self.uncounted) * self.step_ns
-            left_ns = self.planned_ns - (end - self.begun_ns) - each_ns * len(self.blocks) / 2
-            count = min(int(left_ns / each_ns), MOST_BLOCKS)
+            room = int((self.planned_ns - (end - self.begun_ns)) / ((self.length + self.uncounted) * self.step_ns))
+            others = len(self.blocks)
+            kept = max(min(others, room - 2 * LEAST_BLOCKS), (others + 1) // 2)
+            kept += (others - kept) % 2  # the last one is an unchanged block
+            count = min((room - kept) // 2, MOST_BLOCKS)
             if count >= LEAST_BLOCKS:
-                self.blocks += [change, None] * count
+                self.blocks = [*self.blocks[:kept], *[change, None] * count]
 
     def _go_on(self, end):
         """Begin the next block, if there is one."""

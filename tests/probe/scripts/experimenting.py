@@ -67,6 +67,10 @@ def train():
                 file.write(bytes([3]))
         if "attacked" in on:
             batch.requires_grad_()
+        if "discarded" in on or ("seldom discarded" in on and number % 6 == 0):
+            batch.requires_grad_()
+            net(batch).mean().backward()
+            batch = batch.detach()
         loss = net(before(batch)).pow(2).mean()
         if "hooks" in on:
             loss = loss + sum(kept.values())
