@@ -287,6 +287,7 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
 
 
 SLICES = SliceGradients((64, 168, 48), 1, 168, 0.004)  # of operators that take 10 ms a step
+SGD = {"optimizer": "SGD"}
 MASKS = DropoutMasks(5_120_000, 0.004, 1.0, 0.25)
 SORTS = FullSorts((16, 512, 2048), 2, 16, 0.004)
 ROWS = RepeatedRows(0.6, 18, 81.0, (Line("/home/me/model.py", 82, "forward", "", 0.004),))

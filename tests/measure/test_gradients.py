@@ -75,6 +75,13 @@ def test_no_discarded_gradients_and_unknown_ones(tmp_path: Path) -> None:
     for name, seen, answer in (
         ("none", {"elements": 0, "of": 400, "lines": []}, None),
         ("failed", {"failed": "the graph could not be read"}, "the graph could not be read"),
+        ("two losses", {"elements": 0, "of": 400, "lines": [], "passes": [40, 2]}, None),
+        (
+            "few",
+            {"elements": 0, "of": 400, "lines": [], "passes": [7, 2]},
+            "only 7 backward passes from 2 lines were looked at after the window",
+        ),
+        ("one loss", {"elements": 0, "of": 400, "lines": [], "passes": [3, 1]}, None),
         ("damaged", {"elements": 500, "of": 400, "lines": [LINE]}, None),
     ):
         run = RunBuilder(tmp_path / name)

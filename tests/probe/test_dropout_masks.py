@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -15,12 +16,12 @@ from flatout.probe.injections import Injected, dropout_masks
 
 @pytest.fixture
 def injected() -> Iterator[Injected]:
-    original = functional.dropout
+    original, script = functional.dropout, torch.jit.script
     found = Injected('{"quick_dropout": true}')
     dropout_masks.install(found, None)
     torch.manual_seed(0)
     yield found
-    functional.dropout = original
+    functional.dropout, torch.jit.script = original, script  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("drop", [0.5, 0.1, 0.25, 0.9, 1 / 256, 255 / 256, 0.005])
@@ -94,3 +95,14 @@ def test_nothing_changes_where_nothing_or_hardly_anything_is_dropped(injected: I
     switched_off = functional.dropout(x, 0.5)
     torch.manual_seed(1)
     assert torch.equal(switched_off, torch.dropout(x, 0.5, True)) and not injected.applied
+
+
+def test_a_model_that_is_scripted_or_traced_keeps_the_dropout_of_torch(injected: Injected) -> None:
+    model, x = nn.Sequential(nn.Linear(4, 600), nn.Dropout(0.5)), torch.ones(600, 4)
+    replaced = functional.dropout
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # both are deprecated
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        assert torch.jit.script(model)(x).shape == (600, 600)
+        torch.jit.trace(model, x, check_trace=False)
+    assert functional.dropout is replaced and not injected.applied

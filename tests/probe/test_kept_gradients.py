@@ -42,6 +42,12 @@ def train(kind):
     of_critic = torch.optim.Adam(critic.parameters(), 0.01, fused=kind == "fused")
     scaler = torch.amp.GradScaler("cpu", enabled=kind == "scaled")
     losses = []
+    views, nodes, got = [], [], []
+    if kind == "views":
+        critic.weight.grad = torch.zeros_like(critic.weight)
+        views.append(critic.weight.grad[0])
+    if kind == "nodes":
+        nodes.append(critic.weight.view_as(critic.weight).grad_fn.next_functions[0][0])
     seldom = kind == "seldom"  # the generator trains in every fourth step, and its outputs are not detached
     for step in range(40 if seldom else 20):
         if step == (30 if seldom else 10):
@@ -54,13 +60,16 @@ def train(kind):
             scaler.scale(loss).backward()
             if kind == "hooked later" and step == 12:
                 critic.weight.register_hook(lambda gradient: gradient)
+            if kind == "nodes" and step == 12:
+                nodes[0].register_hook(lambda inputs, outputs: got.append(float(outputs[0].sum())))
+            got.extend(float(view.sum()) for view in views)
             if kind == "read later" and step == 13:
                 norm = critic.weight.grad.norm()
             if kind == "used later" and step == 13:
                 of_critic.step()
             scaler.step(of_generator)
         if kind != "summed up":
-            of_critic.zero_grad(set_to_none=kind != "set to zero")
+            of_critic.zero_grad(set_to_none=kind not in ("set to zero", "views"))
         fake = generator(noise) if seldom else fake.detach()
         difference = critic(fake) - critic(real)
         loss = difference.mean() + difference.pow(2).mean()
@@ -71,19 +80,20 @@ def train(kind):
             of_critic.zero_grad()
         losses.append(loss.item())
     weights = [float(p.double().sum()) for p in (generator.weight, critic.weight)]
-    return {"losses": losses, "weights": weights, "late": computed[0]}
+    return {"losses": losses, "weights": weights, "got": got, "late": computed[0]}
 
 print(json.dumps({kind: train(kind) for kind in KINDS}))
 """
 LEFT_OUT = ["simple", "set to zero", "scaled", "fused", "hooked later", "seldom"]
 SUMMED = "summed up"
+HELD = ["views", "nodes"]
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """What each training saw without the setting."""
     script = tmp_path_factory.mktemp("plain") / "train.py"
-    script.write_text(SCRIPT % [*LEFT_OUT, "used later", "read later", SUMMED])
+    script.write_text(SCRIPT % [*LEFT_OUT, *HELD, "used later", "read later", SUMMED])
     return trained(script)[0]
 
 
@@ -102,6 +112,16 @@ def test_the_training_is_the_same_and_fewer_gradients_are_computed(
     assert "could not be set" not in said
     assert plain[kind]["late"] == 40
     assert changed == plain[kind] | {"late": 30}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", HELD)
+def test_gradients_that_other_code_holds_are_computed(
+    tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
+) -> None:
+    changed, _ = changed_training(tmp_path, kind)
+    assert plain[kind]["got"] and plain[kind]["late"] == 40
+    assert changed == plain[kind]
 
 
 @pytest.mark.slow
@@ -129,5 +149,5 @@ def test_a_gradient_that_is_used_after_all_is_noticed(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
 ) -> None:
     changed, said = changed_training(tmp_path, kind)
-    assert "kept_gradients could not be set" in said and "train.py:43 is used after all" in said
+    assert "kept_gradients could not be set" in said and "train.py:49 is used after all" in said
     assert changed["late"] == 36 and changed["losses"][:13] == plain[kind]["losses"][:13]

@@ -35,6 +35,7 @@ from tests.diagnose.views import (
     MIXED_ROWS,
     ROWS,
     SAMPLES,
+    SGD,
     SLICES,
     SORTS,
     WRITES,
@@ -137,7 +138,7 @@ LAUNCHED_OPERATORS = small_operators(0.006, on_device=True)
 WIDE_OPERATORS = small_operators(0.001, wide_s=0.009, saved_by_float32_s=0.0045)
 CONVERTING_OPERATORS = small_operators(0.001, conversions=24, conversions_s=0.0045)
 VALUE = ("self._modules['step'] == 3",)
-OPTIMIZER = {"forward": 0.002, "optimizer": 0.008}
+BUSY = {"forward": 0.002, "optimizer": 0.008}
 READS = {"device_sync": 0.010}
 
 
@@ -380,9 +381,12 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(process={"threads": 16}), experiments=EXPERIMENTS),
         lambda: replace(starved(process={"threads": 16}), experiments=EXPERIMENTS),
     ),
-    "bigger_batch": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),
-    "gradient_accumulation": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),
-    "fused_optimizer": (lambda: healthy(cpu=0.008, busy=OPTIMIZER), lambda: starved(busy=OPTIMIZER)),
+    "bigger_batch": (lambda: healthy(cpu=0.008, busy=BUSY), lambda: starved(busy=BUSY)),
+    "gradient_accumulation": (lambda: healthy(cpu=0.008, busy=BUSY), lambda: starved(busy=BUSY)),
+    "fused_optimizer": (
+        lambda: healthy(cpu=0.008, busy=BUSY, process=SGD),
+        lambda: starved(busy=BUSY, process=SGD),
+    ),
     "mixed_precision": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "tf32": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),
     "channels_last": (lambda: healthy(uses_gpu=True, process=GPU), starved_gpu),

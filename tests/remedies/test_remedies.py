@@ -122,7 +122,10 @@ def test_an_unexplained_run_is_offered_nothing() -> None:
         ),
         (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "bigger_batch"),
         (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "gradient_accumulation"),
-        (healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}), "fused_optimizer"),
+        (
+            healthy(cpu=0.008, busy={"forward": 0.002, "optimizer": 0.008}, process={"optimizer": "Adam"}),
+            "fused_optimizer",
+        ),
     ],
 )
 def test_each_cause_is_offered_its_remedy_with_a_gain(view: MeasuredRun, id: str) -> None:

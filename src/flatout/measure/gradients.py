@@ -11,6 +11,8 @@ from flatout.probe import events as kinds
 from flatout.probe.contract import KEPT_GRADIENTS, USED_GRADIENTS
 from flatout.record import ProcessRecord
 
+_LEAST_PASSES = 6  # from each line, that show whether their gradients are discarded
+
 
 @dataclass(frozen=True)
 class UnusedGradients:
@@ -107,7 +109,10 @@ def read_discarded_gradients(process: ProcessRecord, experiments: Experiments) -
         for file, line, function, passes, discarded, all_of_them, modules in seen.get("lines") or ()
     )
     if not 0 < elements <= of or not lines:
-        return None
+        passes, callers = seen.get("passes") or (0, 0)
+        # A network that another one's pass goes through may be updated in every fifth step.
+        few = callers > 1 and passes < _LEAST_PASSES * callers
+        return f"only {passes} backward passes from {callers} lines were looked at after the window" if few else None
     because = seen.get("not_tried") or experiments.skipped or "the training ended before"
     tried = experiments.tried.get(KEPT_GRADIENTS)
     return DiscardedGradients(elements / of, lines, tried, because, bool(seen.get("not_tried")))

@@ -122,7 +122,7 @@ class DiscardedGradients:
         return compute_all
 
     def described(self):
-        """What the record says: elements of discarded gradients, of all, and the lines that compute them."""
+        """What the record says: elements of discarded gradients, of all, lines that compute them, and what was seen."""
         if self.failed:
             return {"failed": self.failed}
         found, elements = [], 0
@@ -133,4 +133,11 @@ class DiscardedGradients:
             found.append([*where, line.passes, size, line.elements, names_of(keys)])
         found.sort(key=lambda one: -one[3] * one[4])
         of = sum(line.passes * line.elements for line in self._lines.values())
-        return {"elements": elements, "of": of, "lines": found[:MOST_LINES], "not_tried": self.kept_because}
+        passes = [sum(line.passes for line in self._lines.values()), len(self._lines)]
+        return {
+            "elements": elements,
+            "of": of,
+            "lines": found[:MOST_LINES],
+            "passes": passes,
+            "not_tried": self.kept_because,
+        }

@@ -30,6 +30,7 @@ DISCARDED_GRADIENTS = record(
         "of": _COUNT,
         # File, line and function; backward passes, the elements that each computes in vain and in all, and the modules.
         "lines": items(row(text, _SMALL, text, _COUNT, _COUNT, _COUNT, items(text, 64)), 64),
+        "passes": row(_COUNT, _COUNT),
         "not_tried": text,
         "failed": text,
     },

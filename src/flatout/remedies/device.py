@@ -64,7 +64,7 @@ def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
     if context.run.ledger.share("optimizer") < MATERIAL_SHARE:
         return None
     kind, operators = context.run.process.optimizer, context.run.operators
-    if kind is not None and kind not in _FUSED:
+    if kind not in _FUSED:
         return None
     if not isinstance(operators, str) and any(one.short_name.startswith("_fused_") for one in operators.costliest):
         return None
@@ -80,7 +80,7 @@ def fused_optimizer(context: Context, cause: Cause) -> Proposal | None:
         change=shorter_step(usual),
         least=shorter_step(least),
         most=shorter_step(most),
-        how=f"torch.optim.{kind}(..., fused=True)" if kind else f"fused=True for {', '.join(_FUSED)}",
+        how=f"torch.optim.{kind}(..., fused=True)",
         settings={"optimizer_form": "fused"},
         basis=basis,
         memory_bytes=0,

@@ -120,7 +120,12 @@ def one_batch(context: Context, cause: Cause) -> Proposal | None:
 def sparse_embeddings(context: Context, cause: Cause) -> Proposal | None:
     """Gradients of embedding tables hold the rows of the batch only, with plain SGD."""
     run = context.run
-    if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer != "SGD":
+    if isinstance(run.operators, str) or run.operators.dense is None:
+        return None
+    if run.process.optimizer is None:
+        how = "p.data.add_(p.grad, alpha=-lr) adds the rows of a sparse gradient; another update by hand may not"
+        return _sparse(context, how, None)
+    if run.process.optimizer != "SGD":
         return None
     return _sparse(
         context,
@@ -133,7 +138,7 @@ def sparse_embeddings(context: Context, cause: Cause) -> Proposal | None:
 def sparse_optimizer(context: Context, cause: Cause) -> Proposal | None:
     """The same with an optimizer for sparse gradients in place of one that moves all rows in each step."""
     run = context.run
-    if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer == "SGD":
+    if isinstance(run.operators, str) or run.operators.dense is None or run.process.optimizer in ("SGD", None):
         return None
     how = "SparseAdam or Adagrad for the tables, in an optimizer of their own: rows that a batch does not take stay"
     return _sparse(context, how, {"sparse_adam": True} if run.process.optimizer in ("Adam", "AdamW") else None)

@@ -201,7 +201,8 @@ class Trying:
         if fitting < 1:
             raise UsageError(
                 f"--budget {duration(self.options.budget_s)} is too small for one pair of runs: the look took "
-                f"{duration(look_s)}, and 2 runs take {duration(2 * self.budget.run_s)} more; give at least {enough}"
+                f"{duration(look_s)}, and 2 runs take {duration(2 * self.budget.run_s)} more; give at least {enough}, "
+                f"for two pairs of {'it' if len(self.entries) == 1 else 'each'}"
             )
         self._stop(self.entries[fitting:], f"the budget had no run left for it; give at least {enough}")
 

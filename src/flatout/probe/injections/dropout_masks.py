@@ -22,13 +22,25 @@ def install(injected, watch):
 
     @functools.wraps(original)
     def dropout(input, p=0.5, training=True, inplace=False):
-        if not (training and injected.get(SETTING) and _replaceable(input, p)):
+        plain = is_compiling() or is_traced() or not training or not injected.get(SETTING)
+        if plain or not _replaceable(input, p):
             return original(input, p, training, inplace)
         mask = quick_masks.noise(input, p)
         injected.done(SETTING)
         return input.mul_(mask) if inplace else input * mask
 
     functional.dropout = dropout
+    script = torch.jit.script
+
+    @functools.wraps(script)
+    def scripted(*args, **kwargs):
+        functional.dropout = original  # its source is compiled, among the names of its own module
+        try:
+            return script(*args, **kwargs)
+        finally:
+            functional.dropout = dropout
+
+    torch.jit.script = scripted
 
 
 def _replaceable(input, p):
@@ -41,4 +53,4 @@ def _replaceable(input, p):
     plain = input.device.type == "cpu" and input.layout is torch.strided and input.is_floating_point()
     if not plain or input.numel() < LEAST or not input.is_contiguous():
         return False
-    return not (is_compiling() or is_traced() or _wrapped(input))
+    return not _wrapped(input)

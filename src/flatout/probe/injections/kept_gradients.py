@@ -4,17 +4,20 @@ Passes are known by the line that calls them. If a later step uses a gradient th
 reading ``parameter.grad``, that is noticed: the setting is refused, and all gradients are computed from then on.
 """
 
+import sys
 from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import gradient_uses, live_objects
+from .. import backward_graph, gradient_uses, live_objects
 from ..discarded_gradients import DiscardedGradients
 from ..gradients import hooked
 from ..recorder import REC
 
 SETTING = "kept_gradients"
+_GRAD = torch.Tensor.grad
+_uses: Any = getattr(torch._C, "_storage_Use_Count", None)  # of a storage, by its address
 LOOKED_AT = 4  # steps of each optimizer after its first
 MOST_LOOKED_AT = 64  # of all of them together: one may step once in an epoch, or never
 
@@ -60,6 +63,7 @@ class _Steps:
         else:
             self._found = DiscardedGradients()
             self._end_watch = self._found.watch()
+            self._injected.refuse(SETTING, "the training ended within its first steps, which are only looked at")
 
     def _decide(self):
         found, self._found = self._found, None
@@ -75,6 +79,7 @@ class _Steps:
             self._give_up("no gradient is set to zero before it is used")
         else:
             self._end_watch = gradient_uses.watch(self)
+            self._injected.refused.pop(SETTING, None)
             self._injected.done(SETTING)
 
     def _give_up(self, why):
@@ -92,8 +97,10 @@ class _Steps:
         left_out = self._left_out.get(where)
         if not left_out:
             return None
-        leaves = gradient_uses.leaves_of(tensors)
-        others = [leaf for leaf in leaves if id(leaf) not in left_out or hooked(leaf)]
+        nodes = backward_graph.nodes(tensors)
+        leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
+        held = _held_nodes(nodes)
+        others = [leaf for leaf in leaves if id(leaf) not in left_out or id(leaf) in held or _may_be_seen(leaf)]
         if not others or len(others) == len(leaves):
             return None
         kept = set(map(id, others))
@@ -117,3 +124,38 @@ class _Steps:
     def fault(self, error):
         """One of these failed."""
         self._give_up("the probe failed (%s)" % type(error).__name__)
+
+
+def _held_nodes(nodes):
+    """Ids of the leaves whose nodes other code holds, as it must to keep a hook on them alive."""
+    counts = [sys.getrefcount(node) for node in nodes]
+    least = min(counts)
+    return {
+        id(node.variable)
+        for node, count in zip(nodes, counts)
+        if count > least and type(node).__name__ == "AccumulateGrad"
+    }
+
+
+def _may_be_seen(leaf):
+    """True if other code than reads of ``leaf.grad`` may see its gradient: a hook, a view, a shared buffer."""
+    if hooked(leaf):
+        return True
+    gradient = _GRAD.__get__(leaf)
+    return gradient is not None and _references(gradient) > _alone()
+
+
+def _references(gradient):
+    """References to a gradient that has one name here, and to its memory."""
+    if _uses is None:
+        return 1 << 30
+    storage = gradient.untyped_storage()
+    return sys.getrefcount(gradient) + _uses(storage._cdata)
+
+
+def _alone():
+    """The same of a gradient that nothing else refers to."""
+    leaf = torch.zeros(1, requires_grad=True)
+    _GRAD.__set__(leaf, torch.zeros(1))
+    gradient = _GRAD.__get__(leaf)
+    return _references(gradient)
