@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from flatout.probe import reference
 from flatout.probe.recorder import REC
@@ -25,9 +26,9 @@ def test_for_others_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_masks_are_not_timed_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(REC, "process", {})
-    monkeypatch.setattr(reference.torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert reference.measure().keys() == {"operator_ns", "float64_factor"}
     monkeypatch.undo()
-    state = reference.torch.get_rng_state()
+    state = torch.get_rng_state()
     reference.measure()
-    assert bool((state == reference.torch.get_rng_state()).all())
+    assert bool((state == torch.get_rng_state()).all())

@@ -23,6 +23,7 @@ from flatout.trials.sequential import MOST_PAIRS
 _STALL_SHARE = 0.25
 # Where the samples are not known, so many losses within this share of one another show that the batches are the same.
 _FIRST_LOSSES, _SAME_LOSS = 5, 0.003
+_ROUNDED = 1e-4  # the same, of losses that are equal but for rounding: those of other batches may begin alike, too
 
 Run = Callable[[Mapping[str, Any], int], TrialRun]
 
@@ -53,17 +54,17 @@ class Pairs:
     def speeds(self) -> tuple[list[Speed], list[Speed]]:
         """Of A's runs and of B's; where nothing but the losses says which samples a step has, they are A's."""
         a, b = ([run.speed for run in runs if run.speed is not None] for runs in (self.a, self.b))
-        if self.begins_alike():
+        if self.begins_alike(_ROUNDED):
             b = [one.with_batches_of(other) for one, other in zip(b, a, strict=False)]
         return a, b
 
-    def begins_alike(self) -> bool:
-        """True if the first losses of the first pair are the same, but for rounding: so are its batches."""
+    def begins_alike(self, within: float = _SAME_LOSS) -> bool:
+        """True if the first losses of the first pair are within this share of one another, as of the same batches."""
         first = [run.losses[:_FIRST_LOSSES] for runs in (self.a, self.b) for run in runs[:1]]
         return (
             all(first)
             and len(first) == 2
-            and all(math.isclose(one, other, rel_tol=_SAME_LOSS) for one, other in zip(*first, strict=False))
+            and all(math.isclose(one, other, rel_tol=within) for one, other in zip(*first, strict=False))
         )
 
     def together(self, other: Pairs) -> Pairs:

@@ -42,6 +42,7 @@ class _Steps:
         self._end_watch: Any = None
         self._left_out: Any = {}  # file, line and function -> ids of parameters
         self._held: Any = None  # those parameters: their ids stay theirs
+        self._alone = 0  # references to a gradient that nothing else refers to
         self.pending: Any = {}
         self._handle = register_optimizer_step_post_hook(self._stepped)
 
@@ -78,6 +79,7 @@ class _Steps:
         elif not self._left_out:
             self._give_up("no gradient is set to zero before it is used")
         else:
+            self._alone = _references_alone()
             self._end_watch = gradient_uses.watch(self)
             self._injected.refused.pop(SETTING, None)
             self._injected.done(SETTING)
@@ -100,12 +102,19 @@ class _Steps:
         nodes = backward_graph.nodes(tensors)
         leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
         held = _held_nodes(nodes)
-        others = [leaf for leaf in leaves if id(leaf) not in left_out or id(leaf) in held or _may_be_seen(leaf)]
+        others = [leaf for leaf in leaves if id(leaf) not in left_out or id(leaf) in held or self._may_be_seen(leaf)]
         if not others or len(others) == len(leaves):
             return None
         kept = set(map(id, others))
         self.pending.update((id(leaf), where) for leaf in leaves if id(leaf) not in kept)
         return others
+
+    def _may_be_seen(self, leaf):
+        """True if other code than reads of ``leaf.grad`` may see its gradient: a hook, a view, a shared buffer."""
+        if hooked(leaf):
+            return True
+        gradient = _GRAD.__get__(leaf)
+        return gradient is not None and _references(gradient) > self._alone
 
     def zeroed(self, parameters):
         """Their gradients are set to zero, or replaced: what was left out is not missed."""
@@ -137,14 +146,6 @@ def _held_nodes(nodes):
     }
 
 
-def _may_be_seen(leaf):
-    """True if other code than reads of ``leaf.grad`` may see its gradient: a hook, a view, a shared buffer."""
-    if hooked(leaf):
-        return True
-    gradient = _GRAD.__get__(leaf)
-    return gradient is not None and _references(gradient) > _alone()
-
-
 def _references(gradient):
     """References to a gradient that has one name here, and to its memory."""
     if _uses is None:
@@ -153,8 +154,7 @@ def _references(gradient):
     return sys.getrefcount(gradient) + _uses(storage._cdata)
 
 
-def _alone():
-    """The same of a gradient that nothing else refers to."""
+def _references_alone():
     leaf = torch.zeros(1, requires_grad=True)
     _GRAD.__set__(leaf, torch.zeros(1))
     gradient = _GRAD.__get__(leaf)
