@@ -1,6 +1,7 @@
 """What becomes of the gradients that backward passes compute: they are used, or set to zero."""
 
 import functools
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -11,7 +12,7 @@ from .gradients import replace_backward
 from .recorder import report_fault
 from .sites import user_frame
 
-_GRAD = torch.Tensor.grad
+_GRAD: Any = torch.Tensor.grad
 
 
 def watch(watcher):

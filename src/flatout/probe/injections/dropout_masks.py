@@ -1,6 +1,7 @@
 """Dropout on the CPU with masks that take less time to draw: other random numbers, of the same distribution."""
 
 import functools
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -11,7 +12,8 @@ from ..wrap import is_compiling, is_traced
 SETTING = "quick_dropout"
 RAREST = 1 / 256  # event: a probability of 16 bits is too coarse for a rarer one
 LEAST = 4096  # elements: calls of less cost more than their random numbers
-_wrapped = getattr(torch._C._functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
+_functorch: Any = getattr(torch._C, "_functorch", None)
+_wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
 
 
 def install(injected, watch):

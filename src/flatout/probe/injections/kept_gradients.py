@@ -16,7 +16,7 @@ from ..gradients import hooked
 from ..recorder import REC
 
 SETTING = "kept_gradients"
-_GRAD = torch.Tensor.grad
+_GRAD: Any = torch.Tensor.grad
 _uses: Any = getattr(torch._C, "_storage_Use_Count", None)  # of a storage, by its address
 LOOKED_AT = 4  # steps of each optimizer after its first
 MOST_LOOKED_AT = 64  # of all of them together: one may step once in an epoch, or never
