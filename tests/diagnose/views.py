@@ -330,6 +330,11 @@ def discarded(gain: float | None = 0.2, **changes: Any) -> DiscardedGradients:
     return replace(DiscardedGradients(0.5, (line,), one, "the training ended before"), **changes)
 
 
+def with_padding(view: MeasuredRun, length: int) -> MeasuredRun:
+    """The run whose mixed rows are padded to a length."""
+    return replace(view, padding=padded(length, *MIXED_ROWS))
+
+
 def with_discarded(view: MeasuredRun) -> MeasuredRun:
     """The run with these gradients."""
     return replace(view, discarded_gradients=discarded())

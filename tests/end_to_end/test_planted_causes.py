@@ -174,6 +174,7 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
         [
             ("one_cell_at_a_time.py", "overhead_bound"),
             ("outputs_one_by_one.py", "slice_writes"),
+            ("masks_of_every_token.py", "dropout_masks"),
             ("weights_in_double_precision.py", "wide_dtype"),
             ("one_sample_for_a_small_network.py", "small_batch"),
             ("steps_counted_in_the_model.py", "recompilation"),
@@ -197,7 +198,6 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
             ("garbage_in_every_step.py", "garbage_collection"),
             ("a_backbone_left_unfrozen.py", "unused_gradients"),
             ("an_actor_through_its_critic.py", "discarded_gradients"),
-            ("masks_of_every_token.py", "dropout_masks"),
             ("a_backbone_that_never_trains.py", "frozen_features"),
             ("sentences_of_one_length.py", "padding_waste"),
             ("scored_by_a_second_pass.py", "repeated_work"),

@@ -212,7 +212,7 @@ def test_a_graph_that_cannot_be_read_is_said(seen: DiscardedGradients, monkeypat
     def too_many(tensors: object) -> Any:
         raise ValueError
 
-    monkeypatch.setattr(discarded_gradients, "leaves_of", too_many)
+    monkeypatch.setattr(discarded_gradients.backward_graph, "nodes", too_many)
     trained(adversaries)
     assert seen.described() == {"failed": "the graph of a backward pass could not be read (ValueError)"}
     assert not seen.avoidable()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+from flatout.probe import sites
+from flatout.probe.injections import Injected, kept_gradients
+from flatout.probe.recorder import REC
 from tests.probe.test_injections import trained
 
 SCRIPT = """
@@ -151,3 +158,79 @@ def test_a_gradient_that_is_used_after_all_is_noticed(
     changed, said = changed_training(tmp_path, kind)
     assert "kept_gradients could not be set" in said and "train.py:49 is used after all" in said
     assert changed["late"] == 36 and changed["losses"][:13] == plain[kind]["losses"][:13]
+
+
+@pytest.fixture
+def injected() -> Iterator[Injected]:
+    """The setting in this process; what it replaces is put back."""
+    before = torch.autograd.backward, torch.optim.Optimizer.zero_grad, torch.nn.Module.zero_grad
+    found = Injected('{"kept_gradients": true}')
+    kept_gradients.install(found, None)
+    yield found
+    assert before == (torch.autograd.backward, torch.optim.Optimizer.zero_grad, torch.nn.Module.zero_grad)
+    assert "grad" not in vars(torch.Tensor)
+
+
+def stepped(layer: nn.Module, steps: int = 1) -> None:
+    optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        layer(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+
+
+def test_other_processes_and_compiled_models_get_all_gradients(
+    injected: Injected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    stepped(nn.Linear(3, 1))
+    assert "other processes" in injected.refused["kept_gradients"]
+    monkeypatch.undo()
+    compiled = Injected('{"kept_gradients": true}')
+    kept_gradients.install(compiled, None)
+    monkeypatch.setattr(REC, "process", {"compiled": True})
+    stepped(nn.Linear(3, 1))
+    assert "a compiled backward pass" in compiled.refused["kept_gradients"]
+
+
+def test_an_optimizer_that_never_steps_is_not_waited_for(injected: Injected) -> None:
+    idle = torch.optim.SGD(nn.Linear(3, 1).parameters(), 0.1)
+    stepped(nn.Linear(3, 1), 8)
+    assert "its first steps" in injected.refused["kept_gradients"]
+    stepped(nn.Linear(3, 1), kept_gradients.MOST_LOOKED_AT)
+    assert injected.refused["kept_gradients"] == "no gradient is set to zero before it is used"
+    assert idle.param_groups
+
+
+def test_a_graph_that_cannot_be_read_ends_it(injected: Injected, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many(tensors: object) -> Any:
+        raise ValueError
+
+    monkeypatch.setattr(kept_gradients.backward_graph, "nodes", too_many)
+    monkeypatch.setattr(kept_gradients.live_objects, "optimizers", list)
+    stepped(nn.Linear(3, 1), 8)
+    assert "could not be read" in injected.refused["kept_gradients"]
+
+
+def test_parameters_that_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "is_user_file", lambda path: path == __file__)
+    monkeypatch.setattr(kept_gradients.live_objects, "optimizers", list)
+    injected = Injected('{"kept_gradients": true}')
+    steps = kept_gradients._Steps(injected)
+
+    def adversaries() -> None:
+        layers = nn.Linear(3, 4), nn.Linear(4, 1)
+        first, second = (torch.optim.SGD(layer.parameters(), 0.1) for layer in layers)
+        for _ in range(8):
+            first.zero_grad()
+            layers[1](layers[0](torch.ones(2, 3))).sum().backward()
+            first.step()
+            second.zero_grad()
+            layers[1](layers[0](torch.ones(2, 3)).detach()).sum().backward()
+            second.step()
+
+    adversaries()
+    gc.collect()
+    assert injected.applied == {"kept_gradients": True}
+    assert not steps.pending and not any(steps._left_out.values()) and all(one() is None for one in steps._parameters)
+    steps._give_up("the test is over")

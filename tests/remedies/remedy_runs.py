@@ -32,7 +32,6 @@ from tests.diagnose.views import (
     COMPUTE,
     LINE,
     MASKS,
-    MIXED_ROWS,
     ROWS,
     SAMPLES,
     SGD,
@@ -49,7 +48,6 @@ from tests.diagnose.views import (
     locked,
     make_ledger,
     make_view,
-    padded,
     remote,
     same_samples,
     saturated,
@@ -63,6 +61,7 @@ from tests.diagnose.views import (
     with_discarded,
     with_frozen,
     with_loader,
+    with_padding,
     without_workers,
 )
 
@@ -438,14 +437,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),
         lambda: replace(starved(), operators=CONVERTING_OPERATORS),
     ),
-    "trim_padding": (
-        lambda: replace(healthy(), padding=padded(512, *MIXED_ROWS)),
-        lambda: replace(starved(), padding=padded(512, *MIXED_ROWS)),
-    ),
-    "group_by_length": (
-        lambda: replace(healthy(), padding=padded(100, *MIXED_ROWS)),
-        lambda: replace(starved(), padding=padded(100, *MIXED_ROWS)),
-    ),
+    "trim_padding": (lambda: with_padding(healthy(), 512), lambda: with_padding(starved(), 512)),
+    "group_by_length": (lambda: with_padding(healthy(), 100), lambda: with_padding(starved(), 100)),
     "frozen_parameters": (
         lambda: replace(healthy(), unused_gradients=unused()),
         lambda: replace(starved(), unused_gradients=unused()),

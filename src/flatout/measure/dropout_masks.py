@@ -57,17 +57,16 @@ def dropout_masks(
     """
     bernoulli_ns, quick_ns = reference.get("bernoulli_ns"), reference.get("quick_mask_ns")
     names = operators.name
-    rows = [place for place, row in enumerate(np.flatnonzero(inside).tolist()) if names[row] == _DRAW]
-    spent = float(work[rows].sum())
-    if not bernoulli_ns or not quick_ns or not spent:
-        return None
-    of_rows = np.flatnonzero(inside)
-    elements, called = 0.0, 0.0
-    for place in rows:
-        row = int(of_rows[place])
+    elements = spent = called = 0.0
+    for row, work_ns in zip(np.flatnonzero(inside).tolist(), work.tolist(), strict=True):
+        if names[row] != _DRAW:
+            continue
         drawn = next(iter(read_inputs(operators.arguments[row], None)), None)
         elements += drawn.count if isinstance(drawn, Tensor) else 0
+        spent += work_ns
         caller = int(parent[row])
         if caller >= 0 and names[caller] == _DROPOUT and parent[caller] < 0:
-            called += float(work[place])
+            called += work_ns
+    if not bernoulli_ns or not quick_ns or not spent:
+        return None
     return DropoutMasks(elements / steps, spent / 1e9 / steps, called / spent, min(quick_ns / bernoulli_ns, 1.0))

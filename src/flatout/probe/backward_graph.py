@@ -31,6 +31,11 @@ def nodes(tensors):
     return found
 
 
+def leaves(nodes):
+    """The tensors whose gradients a backward pass through these nodes adds up."""
+    return [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
+
+
 def behind(nodes, name):
     """Ids of the nodes that those whose name begins so lead to, and of no other ones.
 

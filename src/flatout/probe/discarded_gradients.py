@@ -7,8 +7,7 @@ is used by an optimizer that steps with it, and by any code that reads ``paramet
 
 from typing import Any
 
-from . import gradient_uses
-from .gradient_uses import calling_line, leaves_of
+from . import backward_graph, gradient_uses
 from .gradients import hooked, names_of
 
 LEAST_PASSES = 2  # from one line, whose gradients were discarded
@@ -37,6 +36,7 @@ class DiscardedGradients:
     Attributes:
         failed: why that is not known; None: it is.
         kept_because: why no backward pass can be asked to leave them out; None: one can.
+        parameters: that passes were seen to compute gradients of, by their ids.
         pending: id of a parameter -> lines whose gradients it holds -> passes.
     """
 
@@ -44,7 +44,7 @@ class DiscardedGradients:
         self.failed: Any = None
         self.kept_because: Any = None
         self._lines: Any = {}  # (file, line, function) of the caller -> _Line
-        self._parameters: Any = {}  # id -> parameter: it stays the same object while it is held
+        self.parameters: Any = {}  # id -> parameter: it stays the same object while it is held
         self.pending: Any = {}
         self._left_out: Any = None  # (file, line, function) -> ids of parameters; None: all gradients are computed
 
@@ -54,17 +54,17 @@ class DiscardedGradients:
 
     def look(self, tensors):
         """Note what a backward pass computes; returns its leaves but those left out, None for all of them."""
-        where = calling_line()
+        where = gradient_uses.calling_line()
         if where is None or self.failed:
             return None
-        leaves = leaves_of(tensors)
+        leaves = backward_graph.leaves(backward_graph.nodes(tensors))
         left_out = self._left_out.get(where, ()) if self._left_out else ()
         others = [leaf for leaf in leaves if id(leaf) not in left_out]
         line = self._lines.setdefault(where, _Line())
         line.passes += 1
         line.elements = sum(leaf.numel() for leaf in leaves)
         for leaf in others:
-            self._parameters[id(leaf)] = leaf
+            self.parameters[id(leaf)] = leaf
             passes = self.pending.setdefault(id(leaf), {})
             passes[where] = passes.get(where, 0) + 1
         return others if 0 < len(others) < len(leaves) else None
@@ -85,7 +85,7 @@ class DiscardedGradients:
     def fault(self, error):
         """A graph could not be read: it has a node of some extension, or too many."""
         self.failed = "the graph of a backward pass could not be read (%s)" % type(error).__name__
-        self._lines, self.pending, self._parameters = {}, {}, {}
+        self._lines, self.pending, self.parameters = {}, {}, {}
 
     def in_vain(self):
         """Line -> ids of the parameters whose gradients from there were discarded whenever that was seen.
@@ -98,15 +98,11 @@ class DiscardedGradients:
             keys = {
                 key
                 for key, times in line.discarded.items()
-                if times >= LEAST_PASSES and key in used - line.used and not hooked(self._parameters[key])
+                if times >= LEAST_PASSES and key in used - line.used and not hooked(self.parameters[key])
             }
             if keys:
                 found[where] = keys
         return found
-
-    def parameters(self):
-        """Those that were looked at, by their ids."""
-        return self._parameters
 
     def avoidable(self):
         """True if there are gradients that backward passes can be asked to leave out."""
@@ -128,7 +124,7 @@ class DiscardedGradients:
         found, elements = [], 0
         for where, keys in self.in_vain().items():
             line = self._lines[where]
-            size = sum(self._parameters[key].numel() for key in keys)
+            size = sum(self.parameters[key].numel() for key in keys)
             elements += line.passes * size
             found.append([*where, line.passes, size, line.elements, names_of(keys)])
         found.sort(key=lambda one: -one[3] * one[4])

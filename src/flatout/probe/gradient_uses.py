@@ -7,7 +7,6 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from . import backward_graph
 from .gradients import replace_backward
 from .recorder import report_fault
 from .sites import user_frame
@@ -86,16 +85,6 @@ def calling_line():
     """File, line and function of the user's code that calls; None: there is none."""
     frame = user_frame()
     return None if frame is None else (frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)
-
-
-def leaves_of(tensors):
-    """The tensors whose gradients a backward pass adds up.
-
-    Raises:
-        ValueError: its graph is too large.
-    """
-    nodes = backward_graph.nodes(tensors)
-    return [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
 
 
 def parameters_of(optimizer):

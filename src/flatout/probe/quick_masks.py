@@ -1,8 +1,8 @@
 """Masks of dropout from few random bits.
 
-On a CPU, ``bernoulli_`` draws a random number of 32 or 64 bits for each element, one after the other: 16 ns an element
-were measured. Whole words of random bits, cut into elements of 16 bits, or of 8 where the probability is a multiple of
-1/256, take a fifth of that.
+On a CPU, ``bernoulli_`` draws a random number for each element: 13 to 22 ns an element were measured on an AMD EPYC.
+Whole words of random bits, cut into elements of 16 bits, took a third of that, and of 8 bits, where the probability is
+a multiple of 1/256, a seventh.
 """
 
 import torch

@@ -6,7 +6,7 @@ from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import removed, shorter_step, without_gradients
-from flatout.probe.contract import KEPT_GRADIENTS
+from flatout.probe.contract import KEPT_GRADIENTS, USED_GRADIENTS
 from flatout.remedies.proposal import IDENTICAL, OPTIMISATION, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import percent
@@ -31,40 +31,46 @@ def frozen_clipped_parameters(context: Context, cause: Cause) -> Proposal | None
 
 
 def _frozen(context: Context, gradients: UnusedGradients, warning: str) -> Proposal:
-    one = gradients.tried
     whose = gradients.modules[0] if len(gradients.modules) == 1 else "them"
-    backward_s = context.run.seconds("backward") / context.model.batches
-    all_of_it = shorter_step(gradients.part * backward_s)
-    return Proposal(
-        title=f"freeze {whose}: no optimizer uses the gradients",
-        change=without_gradients(context, gradients),
-        least=Change() if one is None else removed(context, max(one.low, 0.0)),
-        most=all_of_it if one is None else None,
-        how="backbone.requires_grad_(False); with torch.no_grad() around it where nothing before it is trained; "
+    return _left_out(
+        context,
+        gradients,
+        f"freeze {whose}: no optimizer uses the gradients",
+        "backbone.requires_grad_(False); with torch.no_grad() around it where nothing before it is trained; "
         f"or give its parameters to the optimizer, if they were meant to learn{warning}",
-        settings=None if warning or gradients.needed else {"used_gradients": True},
-        basis=_basis(gradients),
-        memory_bytes=0,
+        None if warning else USED_GRADIENTS,
     )
 
 
 @remedy(("discarded_gradients",), IDENTICAL, risk="low")
 def kept_gradients(context: Context, cause: Cause) -> Proposal | None:
-    """Compute the gradients of each backward pass that are used before they are set to zero."""
+    """Compute those gradients of each backward pass that are used before they are set to zero."""
     gradients = context.run.discarded_gradients
     if not isinstance(gradients, DiscardedGradients):
         return None
+    return _left_out(
+        context,
+        gradients,
+        "leave the discarded gradients out of the backward passes",
+        "critic.requires_grad_(False) before the pass that trains another network through it, and True again "
+        "before its own; generator(z).detach(), or torch.no_grad() around it, where nothing before it is trained; "
+        "torch.autograd.grad(loss, x) for the gradient of an input",
+        KEPT_GRADIENTS,
+    )
+
+
+def _left_out(
+    context: Context, gradients: UnusedGradients | DiscardedGradients, title: str, how: str, setting: str | None
+) -> Proposal:
     one = gradients.tried
     backward_s = context.run.seconds("backward") / context.model.batches
     return Proposal(
-        title="leave the discarded gradients out of the backward passes",
+        title=title,
         change=without_gradients(context, gradients),
         least=Change() if one is None else removed(context, max(one.low, 0.0)),
         most=shorter_step(gradients.part * backward_s) if one is None else None,
-        how="critic.requires_grad_(False) before the pass that trains another network through it, and True again "
-        "before its own; generator(z).detach(), or torch.no_grad() around it, where nothing before it is trained; "
-        "torch.autograd.grad(loss, x) for the gradient of an input",
-        settings=None if gradients.needed else {KEPT_GRADIENTS: True},
+        how=how,
+        settings={setting: True} if setting and not gradients.needed else None,
         basis=_basis(gradients),
         memory_bytes=0,
     )

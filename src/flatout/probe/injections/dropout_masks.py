@@ -10,7 +10,7 @@ from .. import quick_masks
 from ..wrap import is_compiling, is_traced
 
 SETTING = "quick_dropout"
-RAREST = 1 / 256  # event: a probability of 16 bits is too coarse for a rarer one
+RAREST = 1 / 256  # probability to be dropped, or to be kept: 16 bits are too coarse for a smaller one
 LEAST = 4096  # elements: calls of less cost more than their random numbers
 _functorch: Any = getattr(torch._C, "_functorch", None)
 _wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
@@ -46,13 +46,9 @@ def install(injected, watch):
 
 
 def _replaceable(input, p):
-    if (
-        type(input) not in (torch.Tensor, torch.nn.Parameter)
-        or not isinstance(p, float)
-        or not RAREST <= p <= 1.0 - RAREST
-    ):
+    if type(input) not in (torch.Tensor, torch.nn.Parameter) or _wrapped(input):
+        return False
+    if not isinstance(p, float) or not RAREST <= p <= 1.0 - RAREST:
         return False
     plain = input.device.type == "cpu" and input.layout is torch.strided and input.is_floating_point()
-    if not plain or input.numel() < LEAST or not input.is_contiguous():
-        return False
-    return not _wrapped(input)
+    return plain and input.numel() >= LEAST and input.is_contiguous()

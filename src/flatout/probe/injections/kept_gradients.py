@@ -4,7 +4,9 @@ Passes are known by the line that calls them. If a later step uses a gradient th
 reading ``parameter.grad``, that is noticed: the setting is refused, and all gradients are computed from then on.
 """
 
+import functools
 import sys
+import weakref
 from typing import Any
 
 import torch
@@ -41,7 +43,7 @@ class _Steps:
         self._found: Any = None  # looks at the first steps
         self._end_watch: Any = None
         self._left_out: Any = {}  # file, line and function -> ids of parameters
-        self._held: Any = None  # those parameters: their ids stay theirs
+        self._parameters: Any = []  # weak references to those
         self._alone = 0  # references to a gradient that nothing else refers to
         self.pending: Any = {}
         self._handle = register_optimizer_step_post_hook(self._stepped)
@@ -72,8 +74,10 @@ class _Steps:
         self._end_watch()
         self._end_watch = None
         self._left_out = found.in_vain()
-        known = found.parameters()
-        self._held = [known[key] for keys in self._left_out.values() for key in keys]
+        self._parameters = [
+            weakref.ref(found.parameters[key], functools.partial(self._forget, key))
+            for key in set().union(*self._left_out.values())
+        ]
         if found.failed:
             self._give_up(found.failed)
         elif not self._left_out:
@@ -83,6 +87,12 @@ class _Steps:
             self._end_watch = gradient_uses.watch(self)
             self._injected.refused.pop(SETTING, None)
             self._injected.done(SETTING)
+
+    def _forget(self, key, reference):
+        """A parameter is gone: another one may get its id."""
+        self.pending.pop(key, None)
+        for keys in self._left_out.values():
+            keys.discard(key)
 
     def _give_up(self, why):
         self._handle.remove()
@@ -100,7 +110,7 @@ class _Steps:
         if not left_out:
             return None
         nodes = backward_graph.nodes(tensors)
-        leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
+        leaves = backward_graph.leaves(nodes)
         held = _held_nodes(nodes)
         others = [leaf for leaf in leaves if id(leaf) not in left_out or id(leaf) in held or self._may_be_seen(leaf)]
         if not others or len(others) == len(leaves):

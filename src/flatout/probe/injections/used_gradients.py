@@ -128,10 +128,9 @@ class _Steps:
     def _used(self, tensors):
         """The leaves of a graph that something uses; None: all of them."""
         try:
-            nodes = backward_graph.nodes(tensors)
+            leaves = backward_graph.leaves(backward_graph.nodes(tensors))
         except Exception:  # a node of some extension, or too many
             return None
-        leaves = [node.variable for node in nodes if type(node).__name__ == "AccumulateGrad"]
         used = [leaf for leaf in leaves if id(leaf) not in self._unused]
         return used if used and len(used) < len(leaves) else None
 
