@@ -37,3 +37,12 @@ def test_a_far_longer_step_does_not_count(
     block._record(2000)
     assert found[events.EXPERIMENT] == (0, counted, own_ns)
     assert found[events.COLLECTION] == (0, pytest.approx(own_ns / 2, abs=1), counted)  # the same share as of all steps
+
+
+@pytest.mark.parametrize(("times", "left"), [(1, [None, "a", None, "b", None, "a", None]), (2, [None, "b", None])])
+def test_what_is_far_slower_twice_is_not_tried_again(times: int, left: list[str | None]) -> None:
+    block: Any = ChangedSteps.__new__(ChangedSteps)
+    block.change, block.far_slower, block.blocks = "a", set(), [None, "a", None, "b", None, "a", None]
+    for _ in range(times):
+        block._was_far_slower()
+    assert block.blocks == left

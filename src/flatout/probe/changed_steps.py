@@ -29,7 +29,7 @@ MOST_BLOCKS, LEAST_BLOCKS = 7, 4  # of each change
 ALL_COUNT = 3  # steps of a block; of more, one does not count
 FAR_LONGER = 2  # that takes this many times the mean
 OVERDUE = 3  # a block that takes this many times its time is cut short
-FAR_SLOWER = 1.5  # a change after which steps take this many times as long is not tried again
+FAR_SLOWER = 1.5  # a change after which steps take this many times as long in two blocks is not tried again
 LOOKED_AT = 3  # steps before the first block: they show what there is to change, and how long a step takes
 LOOKING_NS = 3_000_000_000  # of long steps, as many as this holds, and one at least
 LONG_NS = 100_000_000  # a step in which starting threads does not matter
@@ -83,6 +83,7 @@ class ChangedSteps:
         self.computed = False  # the present step had a backward pass
         self.started_ns = 0  # of the present step's own part; 0: none
         self.unchanged_ns = 0.0  # of a step in the latest unchanged block
+        self.far_slower: Any = set()  # changes after which steps took far longer in one block
         self.uncounted = int(self.step_ns < LONG_NS)  # steps at the beginning of each block
         # Where each optimizer's step is one, all that a training does takes as many as it has optimizers.
         looked_at = LOOKED_AT if self.by_batches else LOOKED_AT * min(max(len(live_objects.optimizers()), 1), 4)
@@ -248,14 +249,21 @@ class ChangedSteps:
         each_ns = own_ns / counted
         if not self.change:
             self.unchanged_ns = each_ns
-        elif each_ns > FAR_SLOWER * self.unchanged_ns and self.change != HOOKS:
-            # With the unchanged block before each; after the last change there is one more.
-            places = [place for place, change in enumerate(self.blocks) if change == self.change]
-            dropped = {*places, *(place - 1 for place in places)}
-            self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
-        if self.change == HOOKS:
+        elif self.change == HOOKS:
             for spent in self.hooks.called():
                 REC.emit(events.HOOK, self.block_ns, end, step_timers.site(spent.code), spent.ns, spent.calls)
+        elif each_ns > FAR_SLOWER * self.unchanged_ns:
+            self._was_far_slower()
+
+    def _was_far_slower(self):
+        """Try the present change once more, as another program may have had the cores; after a second time drop it."""
+        if self.change not in self.far_slower:
+            self.far_slower.add(self.change)
+            return
+        # With the unchanged block before each; after the last change there is one more.
+        places = [place for place, change in enumerate(self.blocks) if change == self.change]
+        dropped = {*places, *(place - 1 for place in places)}
+        self.blocks = [change for place, change in enumerate(self.blocks) if place not in dropped]
 
     def _holds_one_more_thing(self):
         """Whether the longest step holds what the others do not.
