@@ -42,12 +42,15 @@ def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_step_that_takes_long_at_the_end_of_the_window_is_a_part_of_it(tmp_path: Path) -> None:
-    stalling = TRAIN.replace("time.sleep(pause_s)", "time.sleep(pause_s if step != 150 else 1.3)")
+    stalling = TRAIN.replace(
+        "time.sleep(pause_s)",
+        "begun = begun if step else time.monotonic()\n"
+        "            time.sleep(1.3 if 1.5 < time.monotonic() - begun < 2.7 else pause_s)",
+    )
     options = ["--seconds", "2", "--no-experiments", "--no-trace", "--json"]
     done = profile(tmp_path, PYTHON, script(tmp_path, stalling), *ENDLESS, "0", options=options)
     ledger = json.loads(done.out)["ledger"]
-    # 150 steps of 10 ms and more, and the long one.
-    assert ledger["window_s"] > 2.8 and ledger["steps"]["count"] >= 149
+    assert ledger["window_s"] > 2.3 and ledger["steps"]["count"] > 1
 
 
 @pytest.mark.slow

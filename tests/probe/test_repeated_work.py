@@ -29,6 +29,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], 
     saved: dict[str, Any] = {}
     monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
     monkeypatch.setattr(repeated_work.REC, "training_thread", threading.get_ident())
+    monkeypatch.setattr(repeated_work, "MOST_LINES", 100)  # a slow first call of another operator crowds none out
 
     def look(step: Callable[[], Any], steps: int = 1) -> dict[str, Any]:
         """The operators that ran again in the last of these steps, with their calls."""
