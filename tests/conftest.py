@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,10 +34,20 @@ GRACE_S = 15.0  # an interpreter with torch takes a while to end on a busy machi
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A serial test is slow too: ``-m "not slow"`` leaves it out."""
+    """A serial test is slow too: ``-m "not slow"`` leaves it out. Of the slow ones, those of one part run."""
     for item in items:
         if item.get_closest_marker("serial"):
             item.add_marker(pytest.mark.slow)
+    left_out = [item for item in items if item.get_closest_marker("slow") and not _of_this_part(item.nodeid)]
+    if left_out:
+        items[0].config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _of_this_part(name: str) -> bool:
+    """Whether a slow test runs. With FLATOUT_TEST_SLOW=K/N one in N does, drawn by its name: K = 0 to N - 1 are all."""
+    part, _, parts = os.environ.get("FLATOUT_TEST_SLOW", "0/1").partition("/")
+    return zlib.crc32(name.encode()) % int(parts) == int(part)
 
 
 @pytest.fixture(autouse=True)

@@ -224,6 +224,7 @@ def test_the_training_times_each_step_and_its_cpu(parts: Any) -> None:
     assert min(durations) > 0
 
 
+@pytest.mark.slow
 def test_event_costs_are_measured_and_the_recorder_is_left_as_it_was(
     parts: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_exit_code_of_a_training_that_ended_by_itself_is_kept(tmp_path: Path
     assert "What holds it back" in done.out
 
 
+@pytest.mark.slow
 def test_json_is_alone_on_standard_output_and_keeps_to_its_schema(tmp_path: Path) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), *SHORT, options=["--json"])
     assert done.code == 0, done.err

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,6 @@ DISTURBING_CORES = 0.25
 ATTEMPTS = 3
 
 pytestmark = pytest.mark.serial
-
-
-def part(cases: Sequence[Any]) -> Sequence[Any]:
-    """All cases; with FLATOUT_TEST_PLANTED=K/N, each N-th from the K-th on, K from 0."""
-    first, _, every = os.environ.get("FLATOUT_TEST_PLANTED", "0/1").partition("/")
-    return cases[int(first) :: int(every)]
 
 
 def report(
@@ -133,36 +127,34 @@ def taken_cores(cause: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    part(
-        [
-            ("fetching_in_the_training_process.py", "no_workers"),
-            ("one_worker_for_a_slow_service.py", "too_few_workers"),
-            ("threads_in_workers.py", "too_many_workers"),
-            ("points_through_workers.py", "needless_workers"),
-            ("elaborate_augmentation.py", "cpu_transform"),
-            ("short_epochs.py", "worker_restart"),
-            ("validation_by_new_workers.py", "worker_restart"),
-            ("statistics_in_python.py", "main_process_work"),
-            ("a_log_of_everything.py", "logging"),
-            ("many_checkpoints.py", "checkpoint"),
-            ("constant_validation.py", "validation"),
-            ("tiny_batches.py", "small_batch"),
-            ("running_averages_in_a_thread.py", "interpreter_lock"),
-            ("one_archive_for_all.py", "lock_contention"),
-            ("recordings_of_all_lengths.py", "sample_skew"),
-            ("maps_in_double_precision.py", "large_batches"),
-            ("sentences_padded_by_hand.py", "slow_collate"),
-            ("weights_drawn_again.py", "epoch_start"),
-            ("episodes_parsed_in_each_pass.py", "epoch_start"),
-            ("neighbours_sought_for_each_batch.py", "sampler"),
-            ("visits_looked_up_in_a_table.py", "row_lookup"),
-            ("pictures_between_steps.py", "own_input"),
-            ("a_thread_of_its_own.py", "own_input"),
-            ("an_epoch_drawn_in_python.py", "own_input"),
-            ("a_pause_now_and_then.py", "shallow_prefetch"),
-            ("large_pictures_through_two_layers.py", "page_faults"),
-        ]
-    ),
+    [
+        ("fetching_in_the_training_process.py", "no_workers"),
+        ("one_worker_for_a_slow_service.py", "too_few_workers"),
+        ("threads_in_workers.py", "too_many_workers"),
+        ("points_through_workers.py", "needless_workers"),
+        ("elaborate_augmentation.py", "cpu_transform"),
+        ("short_epochs.py", "worker_restart"),
+        ("validation_by_new_workers.py", "worker_restart"),
+        ("statistics_in_python.py", "main_process_work"),
+        ("a_log_of_everything.py", "logging"),
+        ("many_checkpoints.py", "checkpoint"),
+        ("constant_validation.py", "validation"),
+        ("tiny_batches.py", "small_batch"),
+        ("running_averages_in_a_thread.py", "interpreter_lock"),
+        ("one_archive_for_all.py", "lock_contention"),
+        ("recordings_of_all_lengths.py", "sample_skew"),
+        ("maps_in_double_precision.py", "large_batches"),
+        ("sentences_padded_by_hand.py", "slow_collate"),
+        ("weights_drawn_again.py", "epoch_start"),
+        ("episodes_parsed_in_each_pass.py", "epoch_start"),
+        ("neighbours_sought_for_each_batch.py", "sampler"),
+        ("visits_looked_up_in_a_table.py", "row_lookup"),
+        ("pictures_between_steps.py", "own_input"),
+        ("a_thread_of_its_own.py", "own_input"),
+        ("an_epoch_drawn_in_python.py", "own_input"),
+        ("a_pause_now_and_then.py", "shallow_prefetch"),
+        ("large_pictures_through_two_layers.py", "page_faults"),
+    ],
 )
 def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     is_found(tmp_path, cause, name)
@@ -170,19 +162,17 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    part(
-        [
-            ("one_cell_at_a_time.py", "overhead_bound"),
-            ("outputs_one_by_one.py", "slice_writes"),
-            ("masks_of_every_token.py", "dropout_masks"),
-            ("weights_in_double_precision.py", "wide_dtype"),
-            ("one_sample_for_a_small_network.py", "small_batch"),
-            ("steps_counted_in_the_model.py", "recompilation"),
-            ("units_counted_in_every_block.py", "graph_breaks"),
-            ("pixels_turned_in_every_block.py", "layout_conversions"),
-            ("compiled_in_two_pieces.py", "compute_bound"),
-        ]
-    ),
+    [
+        ("one_cell_at_a_time.py", "overhead_bound"),
+        ("outputs_one_by_one.py", "slice_writes"),
+        ("masks_of_every_token.py", "dropout_masks"),
+        ("weights_in_double_precision.py", "wide_dtype"),
+        ("one_sample_for_a_small_network.py", "small_batch"),
+        ("steps_counted_in_the_model.py", "recompilation"),
+        ("units_counted_in_every_block.py", "graph_breaks"),
+        ("pixels_turned_in_every_block.py", "layout_conversions"),
+        ("compiled_in_two_pieces.py", "compute_bound"),
+    ],
 )
 def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     is_found(tmp_path, cause, name, trace=True)
@@ -190,21 +180,19 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    part(
-        [
-            ("anomalies_looked_for.py", "debug_mode"),
-            ("statistics_of_every_layer.py", "hooks"),
-            ("more_threads_than_cores.py", "too_many_threads"),
-            ("garbage_in_every_step.py", "garbage_collection"),
-            ("a_backbone_left_unfrozen.py", "unused_gradients"),
-            ("an_actor_through_its_critic.py", "discarded_gradients"),
-            ("a_backbone_that_never_trains.py", "frozen_features"),
-            ("sentences_of_one_length.py", "padding_waste"),
-            ("scored_by_a_second_pass.py", "repeated_work"),
-            ("characters_one_by_one.py", "stepwise_recurrence"),
-            ("one_state_beside_each_input.py", "repeated_rows"),
-        ]
-    ),
+    [
+        ("anomalies_looked_for.py", "debug_mode"),
+        ("statistics_of_every_layer.py", "hooks"),
+        ("more_threads_than_cores.py", "too_many_threads"),
+        ("garbage_in_every_step.py", "garbage_collection"),
+        ("a_backbone_left_unfrozen.py", "unused_gradients"),
+        ("an_actor_through_its_critic.py", "discarded_gradients"),
+        ("a_backbone_that_never_trains.py", "frozen_features"),
+        ("sentences_of_one_length.py", "padding_waste"),
+        ("scored_by_a_second_pass.py", "repeated_work"),
+        ("characters_one_by_one.py", "stepwise_recurrence"),
+        ("one_state_beside_each_input.py", "repeated_rows"),
+    ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:
     is_found(tmp_path, cause, name, experiments=True)
@@ -212,15 +200,13 @@ def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str
 
 @pytest.mark.parametrize(
     ("name", "cause"),
-    part(
-        [
-            ("one_patch_at_a_time.py", "unbatched_calls"),
-            ("one_scan_a_step.py", "small_batch"),
-            ("words_that_are_not_masked.py", "needless_logits"),
-            ("papers_that_cite_each_other.py", "sparse_as_dense"),
-            ("layers_computed_again.py", "activation_checkpointing"),
-        ]
-    ),
+    [
+        ("one_patch_at_a_time.py", "unbatched_calls"),
+        ("one_scan_a_step.py", "small_batch"),
+        ("words_that_are_not_masked.py", "needless_logits"),
+        ("papers_that_cite_each_other.py", "sparse_as_dense"),
+        ("layers_computed_again.py", "activation_checkpointing"),
+    ],
 )
 def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(
     tmp_path: Path, name: str, cause: str

@@ -24,6 +24,7 @@ SET = "flatout: set threads=1"
 LOST = "flatout: num_workers had no effect: nothing in this training took it"
 
 
+@pytest.mark.slow
 def test_without_an_optimizer_it_is_said_what_was_set_too(tmp_path: Path) -> None:
     nothing = "flatout: torch was not imported: threads, num_workers had no effect"
     assert applied(tmp_path, "print(1)") == [nothing]

@@ -193,6 +193,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_training_is_told_of_each_function_that_was_left_alone(tmp_path: Path, workers: int) -> None:
     (tmp_path / "train.py").write_text(TRAINING.replace("WORKERS", str(workers)))

@@ -86,6 +86,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow
 def test_a_script_finds_what_it_would_find_without_the_thread(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
@@ -137,6 +138,7 @@ class Pickler(pickle.Pickler):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "save",
     [

@@ -33,6 +33,7 @@ with h5py.File("set.h5", "r+") as file:
 """
 
 
+@pytest.mark.slow
 def test_only_files_that_are_read_get_a_larger_cache(tmp_path: Path) -> None:
     script = tmp_path / "reading.py"
     script.write_text(SCRIPT)

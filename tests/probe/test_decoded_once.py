@@ -275,6 +275,7 @@ print(weights.grad.item(), kept)
 """
 
 
+@pytest.mark.slow
 def test_readers_that_were_imported_before_torch_are_answered_too(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(IMPORTED_BEFORE)
     environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"sample_cache_bytes": 1 << 24})}

@@ -82,6 +82,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_added_workers_read_what_the_training_process_read(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

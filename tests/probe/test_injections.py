@@ -73,6 +73,7 @@ def plain(script: Path) -> dict[str, Any]:
     return seen
 
 
+@pytest.mark.slow
 def test_settings_of_the_loader_reach_the_training_and_not_the_validation(script: Path, plain: dict[str, Any]) -> None:
     seen, said = trained(script, num_workers=2, persistent_workers=True, prefetch_factor=3, worker_threads=1)
     assert (seen["workers"], seen["prefetch"], seen["persistent"], seen["val_workers"]) == (2, 3, True, 0)
@@ -398,6 +399,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(DEBUGGED)
@@ -460,6 +462,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_freed_memory_stays_in_the_process_and_in_those_that_it_forks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAULTING)
@@ -481,6 +484,7 @@ print(json.dumps({"points": points.tolist(), "said": said}))
 """
 
 
+@pytest.mark.slow
 def test_copies_inside_vmap_are_left_alone(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(VECTORIZED)
@@ -488,6 +492,7 @@ def test_copies_inside_vmap_are_left_alone(tmp_path: Path) -> None:
     assert seen["points"] == [[2.0, 2.0]] * 3 and "pinned" not in seen["said"]
 
 
+@pytest.mark.slow
 def test_large_tensors_lie_in_huge_pages_where_the_kernel_gives_them_to_who_asks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAULTING)

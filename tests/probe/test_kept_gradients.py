@@ -111,6 +111,7 @@ def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
     return seen[kind], said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LEFT_OUT[1:4])])
 def test_the_training_is_the_same_and_fewer_gradients_are_computed(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
@@ -138,6 +139,7 @@ def test_a_hook_gets_its_gradient(tmp_path: Path, plain: dict[str, dict[str, Any
     assert changed == plain["hooked later"] | {"late": 37}
 
 
+@pytest.mark.slow
 def test_a_network_that_is_updated_seldom_is_waited_for(tmp_path: Path, plain: dict[str, dict[str, Any]]) -> None:
     changed, said = changed_training(tmp_path, "seldom")
     assert "could not be set" not in said
@@ -145,12 +147,14 @@ def test_a_network_that_is_updated_seldom_is_waited_for(tmp_path: Path, plain: d
     assert changed == plain["seldom"] | {"late": 23}
 
 
+@pytest.mark.slow
 def test_gradients_that_are_summed_up_are_all_used(tmp_path: Path, plain: dict[str, dict[str, Any]]) -> None:
     changed, said = changed_training(tmp_path, SUMMED)
     assert changed == plain[SUMMED]
     assert "kept_gradients could not be set" in said and "no gradient is set to zero before it is used" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["used later", pytest.param("read later", marks=pytest.mark.slow)])
 def test_a_gradient_that_is_used_after_all_is_noticed(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str

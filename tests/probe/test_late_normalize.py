@@ -150,6 +150,7 @@ def trained(folder: Path, workers: int, settings: dict[str, Any], *kinds: str) -
     return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_batches_are_the_same_bit_for_bit(tmp_path: Path, workers: int) -> None:
     plain, _ = trained(tmp_path, workers, {}, *OF_KIND)

@@ -115,6 +115,7 @@ LOOPS = """
 """
 
 
+@pytest.mark.slow
 def test_loops_of_many_shapes_leave_the_right_events(tmp_path):
     probed = run_probed(tmp_path, LOOPS)
     assert probed.code == 0, probed.err

@@ -95,6 +95,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_samples_are_the_same_and_only_what_they_use_is_read(script: Path) -> None:
     plain, _ = trained(script)
     files = {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in script.parent.glob("a.*")}

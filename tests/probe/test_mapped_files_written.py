@@ -117,6 +117,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_coverage")
 def test_a_data_set_that_writes_what_it_reads_trains_as_without_maps(tmp_path: Path) -> None:
     seen = []

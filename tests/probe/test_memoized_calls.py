@@ -106,6 +106,7 @@ def trained(folder: Path, memoize: str, workers: int = 0, *more: str) -> tuple[d
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "more"), [(0, ()), (2, ("fork",)), pytest.param(2, ("spawn",), marks=pytest.mark.slow)]
 )
@@ -124,12 +125,14 @@ def test_they_run_in_the_first_pass_only_and_the_losses_stay(
     assert said.startswith("flatout: set ") and "could not" not in said
 
 
+@pytest.mark.slow
 def test_a_plain_attribute_that_changes_is_seen(tmp_path: Path) -> None:
     plain, _ = trained(tmp_path, "", 0, "fork", "changed")
     seen, _ = trained(tmp_path, LOADED, 0, "fork", "changed")
     assert seen["losses"] == plain["losses"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memoize", "why"),
     [
@@ -372,6 +375,7 @@ CHANGED_TABLE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "name"),
     [
@@ -414,6 +418,7 @@ for epoch in range(6):
 """
 
 
+@pytest.mark.slow
 @NEW_PANDAS
 def test_a_first_call_that_loads_parts_of_a_library_agrees_with_later_ones(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(FIRST_TABLE)

@@ -106,6 +106,7 @@ def test_remote_hosts_are_those_of_connected_sockets_which_stay_as_they_are(monk
         assert other.recv(8) == b"this too"
 
 
+@pytest.mark.slow
 def test_files_that_libraries_open_by_themselves_are_counted(tmp_path: Path) -> None:
     script = tmp_path / "reads.py"
     script.write_text(READS)

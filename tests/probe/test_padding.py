@@ -208,6 +208,7 @@ def shapes_of(loss: torch.Tensor) -> Any:
     return seen.take_shapes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compute", "expected"),
     [
@@ -236,6 +237,7 @@ def unpacked(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     return EMBEDDING.weight.mm(outputs.reshape(-1, outputs.shape[-1]).T).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("besides", [False, True])
 def test_rows_that_are_packed_are_computed_up_to_the_longest_unless_others_take_all(besides: bool) -> None:
     padding = PaddingSeen()
@@ -252,6 +254,7 @@ def test_rows_that_are_packed_are_computed_up_to_the_longest_unless_others_take_
     assert found["computed"] is True and found["packed"] is not besides
 
 
+@pytest.mark.slow
 def test_a_transformer_computes_padding() -> None:
     padding = PaddingSeen()
     for lengths in SHORT:

@@ -73,6 +73,7 @@ for number in range(4):
 """
 
 
+@pytest.mark.slow
 def test_what_a_program_does_with_a_table_changes_no_later_one(table: Path) -> None:
     before, _ = printed(table, USES)
     seen, said = printed(table, USES, table_cache_bytes=1 << 28)
@@ -93,6 +94,7 @@ for number in range(4):
 """
 
 
+@pytest.mark.slow
 def test_arrays_of_a_table_can_be_written_to_as_those_of_one_that_was_read(table: Path) -> None:
     before, _ = printed(table, ARRAYS)
     seen, said = printed(table, ARRAYS, table_cache_bytes=1 << 28)

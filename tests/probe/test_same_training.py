@@ -42,6 +42,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers",
     [

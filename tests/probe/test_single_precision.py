@@ -60,6 +60,7 @@ def trained(folder: Path, first: str, **settings: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [pytest.param("", marks=pytest.mark.slow), "torch.set_default_dtype(torch.float64)"])
 def test_model_batches_and_losses_are_float32_and_the_losses_agree(tmp_path: Path, first: str) -> None:
     wide = trained(tmp_path, first)

@@ -124,6 +124,7 @@ def test_other_rows_stay_as_they_are_as_with_sparse_adam(
     assert found["state"] == dense["state"] == ["exp_avg", "exp_avg_sq", "step"]
 
 
+@pytest.mark.slow
 def test_another_optimizer_gets_dense_gradients_again(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(SCRIPT % (("other optimizer",), ()))
@@ -132,6 +133,7 @@ def test_another_optimizer_gets_dense_gradients_again(tmp_path: Path) -> None:
     assert "tables are trained by other than Adam" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "why"), OTHERS.items())
 def test_other_optimizers_keep_their_tables(tmp_path: Path, kind: str, why: str) -> None:
     path = tmp_path / "train.py"

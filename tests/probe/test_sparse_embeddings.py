@@ -78,6 +78,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     return {kind: sums for kind, (sums, _) in zip(kinds, results, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "layouts", "said"),
     [

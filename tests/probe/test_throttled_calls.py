@@ -167,6 +167,7 @@ def seldom(script: Path) -> tuple[dict[str, Any], str]:
     return trained(script, "Journal.report:10", "Monitor.make.hook:10", "evaluate:2", "around.made:10", "tell:10")
 
 
+@pytest.mark.slow
 def test_reports_hooks_and_validation_run_seldom_and_the_losses_stay(
     script: Path, plain: dict[str, Any], seldom: tuple[dict[str, Any], str]
 ) -> None:
@@ -194,6 +195,7 @@ def test_what_a_call_returned_is_returned_again(plain: dict[str, Any], seldom: t
     ]
 
 
+@pytest.mark.slow
 def test_what_a_training_may_depend_on_is_left_alone(script: Path, plain: dict[str, Any]) -> None:
     refused = {
         "average": "it calls add_()",

@@ -134,6 +134,7 @@ COUNTING = """
 """
 
 
+@pytest.mark.slow
 def test_a_function_mode_of_the_users_sees_its_own_calls_only(tmp_path: Path) -> None:
     bare, probed = run_bare(tmp_path, COUNTING), run_probed(tmp_path, COUNTING)
     assert bare.out == probed.out and "backward" in bare.out

@@ -95,6 +95,7 @@ def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
     return seen[kind], said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", "leaf", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SEVERAL)])
 def test_the_training_is_the_same_and_backward_passes_are_shorter(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
@@ -106,6 +107,7 @@ def test_the_training_is_the_same_and_backward_passes_are_shorter(
     assert changed == plain[kind] | {"late": late}, "passes of the last ten steps through the backbone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "why"), [(CLIPPED, "clipped by their norm"), (ALL_USED, "optimizers use all gradients")]
 )
@@ -117,6 +119,7 @@ def test_where_they_may_be_used_nothing_is_left_out(
     assert "used_gradients" in said and why in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READ)
 def test_code_that_reads_them_is_noticed_and_all_are_computed_from_then_on(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str

@@ -39,6 +39,7 @@ def test_a_step_without_content_takes_what_a_real_one_takes(monkeypatch: pytest.
     assert fake.kinds["optstate"] == pytest.approx(2 * weights, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_larger_card_gets_no_smaller_patches_and_what_is_chosen_fits() -> None:
     voxels = []
     for memory in (2 << 30, 16 << 30):
@@ -49,6 +50,7 @@ def test_a_larger_card_gets_no_smaller_patches_and_what_is_chosen_fits() -> None
     assert voxels == sorted(voxels) and voxels[0] < voxels[-1]
 
 
+@pytest.mark.slow
 def test_patches_end_at_the_volumes_and_at_what_the_network_sees() -> None:
     flat = choose_patch(recipe(), "card", 80 << 30, shapes=[(20, 300, 300)] * 3)
     assert flat.patch == (32, 64, 64)  # three stages: 16 voxels at the lowest resolution

@@ -105,6 +105,7 @@ def test_a_fit_that_dies_inside_an_epoch_goes_on_there_with_the_same_losses(
     assert [r.steps for r in again.records] == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_compiled_is_trained_without_and_the_reason_is_said(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,6 +237,7 @@ def _infer(trained: Path, data: Path, output: Path, *more: str) -> int:
     return main(["infer", str(trained), "--data", str(data), "--output", str(output), *more])
 
 
+@pytest.mark.slow
 def test_volumes_that_are_predicted_stay_until_they_or_the_networks_change(
     volumes: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

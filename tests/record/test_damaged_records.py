@@ -103,6 +103,7 @@ def test_the_whole_record_is_read_without_a_problem(whole: Path) -> None:
     assert diagnosis.ledger is not None and diagnosis.causes
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_read_in_part_or_refused_in_one_line(whole: Path, tmp_path: Path, few_draws: None) -> None:
     survives(whole, tmp_path, range(250))
 

@@ -48,6 +48,7 @@ def server(root: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_list_on_the_server_arrives_and_is_kept(root: Path, server: str, tmp_path: Path) -> None:
     lines = [f"c{n % 2}/{n}%20a.bin" for n in range(19)] + [f"{server}/set/c1/19%20a.bin?signature=secret  # last"]
     (root / "set/files.txt").write_text("# a comment\n" + "\n".join(lines))

@@ -329,6 +329,7 @@ def check_all(seeds: range) -> Counter[str]:
         return Counter(result for seed in seeds for result in check(server, seed))
 
 
+@pytest.mark.slow
 def test_answers_drawn_at_random_give_the_right_bytes_or_a_failure() -> None:
     found = check_all(range(250))
     assert set(found) == {"bytes", "bytes of a wrong answer", "failed"} and found["bytes"] > 100
