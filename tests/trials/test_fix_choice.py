@@ -33,6 +33,13 @@ def test_what_a_profile_on_this_machine_proposed_is_tried_too(tmp_path: Path, ma
     assert [title for title, _ in found.untried] == ["do by_hand, predicted 1.50x (1.35-1.65)"] * same
 
 
+def test_a_sure_gain_is_tried_before_a_larger_one_that_may_be_none(tmp_path: Path) -> None:
+    unsure = replace(remedy("autocast", 1.43, threads=1), gain=Gain(1.43, 1.0, 2.64))
+    sure = replace(remedy("workers", 1.32, num_workers=4), gain=Gain(1.32, 1.09, 1.85))
+    found = fixed(tmp_path, Machine([unsure, sure], {"num_workers": 1.3}))
+    assert [trial.remedy for trial in found.tried] == ["workers", "autocast"]
+
+
 def test_what_has_a_reason_not_to_be_tried_is_not_said_to_lack_time(tmp_path: Path) -> None:
     found = remedy("workers", 2.0, num_workers=4)
     choice = fixing(tmp_path, Machine([found], {})).choice

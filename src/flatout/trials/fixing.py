@@ -162,7 +162,7 @@ class Fixing:
         )
 
     def _try_remedies(self, look: Look) -> None:
-        """Try remedies one at a time, largest predicted gain first; diagnose again after each that is kept."""
+        """Try remedies one at a time, the most promising first; diagnose again after each that is kept."""
         diagnosis = self._with_profiled(look)
         while True:
             remedy = self._next(diagnosis)
@@ -198,7 +198,7 @@ class Fixing:
         return found
 
     def _next(self, diagnosis: Diagnosis) -> Remedy | None:
-        """The eligible remedy with the largest predicted gain; None: there is none.
+        """The most promising of the eligible remedies; None: there is none.
 
         What may take minutes until it gains, as a compiler does, comes last where the budget has no room for these.
         """
