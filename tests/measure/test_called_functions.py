@@ -48,7 +48,19 @@ def test_the_outermost_function_that_is_no_part_of_the_step(frames: list[list[ob
     assert (found and found[1]) == name
 
 
-def test_its_time_is_its_share_of_the_account(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("auc(x)", False),
+        ("kept.data.copy_(kept.data * 0.9 + new.data * 0.1)", True),
+        ("kept.lerp_(new, 0.1)", True),
+        ("kept.data[0] = new", True),
+        ("target.load_state_dict(source.state_dict())", True),
+        ("if kept.data == new: self.print_(x)", True),  # nobody knows what it does
+        ("if kept.data == new: write(x.view_as(y))", False),
+    ],
+)
+def test_its_time_is_its_share_of_the_account(tmp_path: Path, text: str, changes: bool) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()
     loader = main.loader(num_workers=0)
@@ -59,11 +71,11 @@ def test_its_time_is_its_share_of_the_account(tmp_path: Path) -> None:
     for step in range(4):
         main.sample(step + 0.2, "model(x)", function="train")
         main.sample(step + 0.4, "model(x)", function="train")
-        main.sample(step + 0.9, "auc(x)", function="report", outer=[loop])
+        main.sample(step + 0.9, text, function="report", outer=[loop])
     view = build_view(load_run(run.write()))
     assert view is not None
     (report,) = view.called("host_other")
-    assert (report.file, report.name) == (HERE, "report")
+    assert (report.file, report.name, report.changes_tensors) == (HERE, "report", changes)
     assert report.seconds == pytest.approx(view.seconds("host_other"))
 
 

@@ -462,12 +462,21 @@ def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Samples.get_train_loader", "random_training_set", "Feeder.next_batch", "make_inputs"]
+    "name", ["Samples.get_train_loader", "random_training_set", "Feeder.next_batch", "make_inputs", "to_tensor"]
 )
 def test_what_makes_a_loader_or_a_batch_reports_nothing(name: str) -> None:
     called = {"host_other": [CalledFunction("/home/me/data.py", name, 0.004 * BATCHES)]}
     view = replace(healthy(busy=COMPUTE | {"host_other": 0.004}), called_functions=called)
     assert "report_less" not in offered(view)
+
+
+def test_what_changes_tensors_in_place_reports_nothing() -> None:
+    called = [
+        CalledFunction("/home/me/train.py", name, 0.004 * BATCHES, name == "soft_update")
+        for name in ("soft_update", "log")
+    ]
+    view = replace(healthy(busy=COMPUTE | {"host_other": 0.004}), called_functions={"host_other": called})
+    assert offered(view)["report_less"].settings == {"call_every": "me/train.py:log:10"}
 
 
 def test_validation_that_keeps_gradients_is_to_leave_them_out() -> None:

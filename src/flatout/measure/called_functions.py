@@ -26,6 +26,7 @@ _OF_FRAMEWORK = re.compile(r"(^|\.)(evaluate|_save_checkpoint|_EvaluationLoop\.r
 _OF_METRICS = re.compile(r"/(torchmetrics/(metric|collections)\.py|(sklearn|torcheval|ignite)/metrics/)")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w+)")
 _MEASURED = ("forward", "loss")
+_IN_PLACE = re.compile(r"\.[a-z]\w*[a-z0-9]_\(|\.data(\[.*\])?\s*[-+*/]?=[^=]|\.load_state_dict\(")
 # A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
 _OF_STEP = 0.05
 
@@ -38,11 +39,13 @@ class CalledFunction:
         file: of its code.
         name: qualified, as in ``Journal.write``; before Python 3.11 its last part.
         seconds: of all calls, in one account.
+        changes_tensors: a sampled line of the user's in it changes one in place, as an average of weights does.
     """
 
     file: str
     name: str
     seconds: float
+    changes_tensors: bool = False
 
 
 def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: int) -> dict[str, list[CalledFunction]]:
@@ -59,11 +62,16 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
         if account is None or total <= 0:
             continue
         seconds: dict[tuple[str, str], float] = {}
+        changing = set()
         for stack, weight in weights.items():
-            called = _outermost(frames_of(samples.names, stack), of_step)
+            frames = frames_of(samples.names, stack)
+            called = _outermost(frames, of_step)
             if called is not None:
                 seconds[called] = seconds.get(called, 0.0) + account.seconds * weight / total
-        found[id] = sorted((CalledFunction(*key, s) for key, s in seconds.items()), key=lambda one: -one.seconds)
+                if any(frame[4] and _IN_PLACE.search(str(frame[3])) for frame in _inside(frames, called)):
+                    changing.add(called)
+        made = (CalledFunction(*key, each, key in changing) for key, each in seconds.items())
+        found[id] = sorted(made, key=lambda one: -one.seconds)
     return found
 
 
@@ -136,6 +144,11 @@ def _outermost(frames: Sequence[Sequence[Any]], of_step: set[tuple[str, str]]) -
         if frame[4] or (package and (package[1][-3:] != ".py" or _OF_FRAMEWORK.search(function[1]))):
             return function
     return None
+
+
+def _inside(frames: Sequence[Sequence[Any]], function: tuple[str, str]) -> Sequence[Sequence[Any]]:
+    """The frames of a stack, innermost first, from its innermost one to that of the function."""
+    return frames[: 1 + max(place for place, frame in enumerate(frames) if _function(frame) == function)]
 
 
 def _function(frame: Sequence[Any]) -> tuple[str, str]:

@@ -21,9 +21,9 @@ LEAST_SHARE = 0.03  # of the window: a function with less is not worth a trial
 IN_ONE_FUNCTION = 0.6  # of the time in validation, or in checkpoints: a remedy for one function is worth it
 _MOST = 3
 _COMPUTED = 0.9  # of the call of a metric, that its value takes; the rest gathers what it needs
-# Names of functions that make what the training goes through next, as get_train_loader, and report nothing.
+# Names of functions that make or convert what the training goes through next, as get_train_loader.
 _MAKES = re.compile(
-    r"loader|data_?set|sampler|"
+    r"loader|data_?set|sampler|(^|\.)_*(to|as)_?(tensor|numpy|torch|variable|device|gpu|cuda)|"
     r"(^|\.)_*(get|make|load|next|random|draw|fetch|create|build|prepare|generate)_?.*(batch|data|set|input|sample|pair)",
     re.IGNORECASE,
 )
@@ -36,7 +36,8 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
     """Call what only reports in every tenth step, or less often where a tenth of it would still be much."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
-    costly = [one for one in called if one.seconds >= LEAST_SHARE * window_s and not _MAKES.search(one.name)][:_MOST]
+    reporting = [one for one in called if not (one.changes_tensors or _MAKES.search(one.name))]
+    costly = [one for one in reporting if one.seconds >= LEAST_SHARE * window_s][:_MOST]
     if not costly:
         return None
     all_s = sum(one.seconds for one in costly) / context.model.batches
