@@ -8,17 +8,15 @@ import pytest
 
 from flatout.diagnose.causes.needless_operators import (
     dense_gradients,
-    dropout_masks,
     full_sort,
     needless_logits,
     sparse_as_dense,
 )
 from flatout.measure.dense_gradients import DenseGradients
-from flatout.measure.dropout_masks import DropoutMasks
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.zero_operands import ZeroOperands
-from flatout.remedies.proposal import DATA, NUMERICS, OPTIMISATION
+from flatout.remedies.proposal import NUMERICS, OPTIMISATION
 from flatout.results import NotMeasured
 from tests.diagnose.test_causes_unneeded_work import found, remedies, run
 from tests.diagnose.views import small_operators
@@ -89,18 +87,3 @@ def test_products_with_zeros_are_named() -> None:
     for nothing in (None, replace(zeros, nonzero=0.2)):
         assert sparse_as_dense(run(operators=small_operators(0.001, zeros=nothing))) is None
     assert isinstance(sparse_as_dense(run(operators="no kernel trace was taken")), NotMeasured)
-
-
-def test_masks_that_take_long_to_draw_are_named() -> None:
-    context = run(operators=small_operators(0.001, masks=DropoutMasks(5_120_000, 0.004, 1.0, 0.25)))
-    cause = found(dropout_masks(context))
-    assert cause.title == "random masks of 5,120,000 elements are drawn in each step, as dropout does"
-    assert cause.share == pytest.approx(0.3, abs=0.05)
-    assert "masks from fewer random bits take 25% of its time here" in cause.evidence[0].text
-    offered = remedies(context)["quick_dropout"]
-    assert offered.semantic_class == DATA and offered.settings == {"quick_dropout": True}
-    assert offered.gain.predicted > 1.3
-    inside = run(operators=small_operators(0.001, masks=DropoutMasks(5_120_000, 0.004, 0.1, 0.25)))
-    assert remedies(inside)["quick_dropout"].settings == {}  # drawn by code that no setting reaches
-    assert dropout_masks(run(operators=small_operators(0.001))) is None
-    assert isinstance(dropout_masks(run(operators="no kernel trace was taken")), NotMeasured)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from flatout.measure.compiling import Break, Compiling, Recompiled
-from flatout.measure.dropout_masks import DropoutMasks
 from flatout.measure.experiments import Tried
 from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
@@ -30,6 +29,7 @@ from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slice_writes import SliceWrites
+from flatout.measure.slow_kernels import SlowKernel, SlowKernels
 from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.results import Account, Ledger, Line, Steps
 
@@ -288,7 +288,7 @@ def small_operators(overhead_s: float, **changes: Any) -> Operators:
 
 SLICES = SliceGradients((64, 168, 48), 1, 168, 0.004)  # of operators that take 10 ms a step
 SGD = {"optimizer": "SGD"}
-MASKS = DropoutMasks(5_120_000, 0.004, 1.0, 0.25)
+MASKS, BCE = SlowKernel(5_120_000, 0.004, 1.0, 0.25), SlowKernel(250_000, 0.004, 1.0, 0.25)
 SORTS = FullSorts((16, 512, 2048), 2, 16, 0.004)
 ROWS = RepeatedRows(0.6, 18, 81.0, (Line("/home/me/model.py", 82, "forward", "", 0.004),))
 WRITES = SliceWrites((50, 64, 9_000), 50, 0.004, calls=0.2)
@@ -343,6 +343,11 @@ def with_discarded(view: MeasuredRun) -> MeasuredRun:
 def traced(view: MeasuredRun, **found: Any) -> MeasuredRun:
     """The run with what a trace of small operators showed."""
     return replace(view, operators=small_operators(0.001, **found))
+
+
+def slow(view: MeasuredRun, **kernels: SlowKernel) -> MeasuredRun:
+    """The run with operators that a CPU computes one element after the other."""
+    return traced(view, slow=SlowKernels(**kernels))
 
 
 def frozen(seconds: float = 0.004, same: bool | None = True, **changes: Any) -> FrozenModules:

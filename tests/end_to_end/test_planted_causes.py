@@ -166,6 +166,7 @@ def test_the_planted_fault_is_the_first_cause(tmp_path: Path, name: str, cause: 
         ("one_cell_at_a_time.py", "overhead_bound"),
         ("outputs_one_by_one.py", "slice_writes"),
         ("masks_of_every_token.py", "dropout_masks"),
+        ("pixels_as_probabilities.py", "bce_of_probabilities"),
         ("weights_in_double_precision.py", "wide_dtype"),
         ("one_sample_for_a_small_network.py", "small_batch"),
         ("steps_counted_in_the_model.py", "recompilation"),

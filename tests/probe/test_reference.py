@@ -8,7 +8,7 @@ import torch
 from flatout.probe import reference
 from flatout.probe.recorder import REC
 
-ALWAYS = {"operator_ns", "float64_factor", "bernoulli_ns", "quick_mask_ns"}
+ALWAYS = {"operator_ns", "float64_factor", "bernoulli_ns", "quick_mask_ns", "bce_ns", "quick_bce_ns"}
 
 
 @pytest.mark.parametrize("dims", [None, 2, 3])
@@ -24,7 +24,7 @@ def test_for_others_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reference.measure().keys() == ALWAYS
 
 
-def test_masks_are_not_timed_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_kernels_are_not_timed_beside_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(REC, "process", {})
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert reference.measure().keys() == {"operator_ns", "float64_factor"}

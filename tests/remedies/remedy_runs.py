@@ -29,6 +29,7 @@ from flatout.measure.zero_operands import ZeroOperands
 from flatout.results import Account, Line
 from tests.diagnose.views import (
     BATCHES,
+    BCE,
     COMPUTE,
     LINE,
     MASKS,
@@ -51,6 +52,7 @@ from tests.diagnose.views import (
     remote,
     same_samples,
     saturated,
+    slow,
     small_operators,
     spread,
     starved,
@@ -451,7 +453,8 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "sparse_embeddings": (lambda: dense("SGD"), lambda: dense("Adam")),
     "sparse_optimizer": (lambda: dense("Adam"), lambda: dense("SGD")),
     "first_places": (lambda: traced(healthy(), sorts=SORTS), lambda: traced(starved(), sorts=SORTS)),
-    "quick_dropout": (lambda: traced(healthy(), masks=MASKS), lambda: traced(starved(), masks=MASKS)),
+    "quick_dropout": (lambda: slow(healthy(), masks=MASKS), lambda: slow(starved(), masks=MASKS)),
+    "quick_bce": (lambda: slow(healthy(), bce=BCE), lambda: slow(starved(), bce=BCE)),
     "logits_where_needed": (
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, ignored=0.0))),

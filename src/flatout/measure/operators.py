@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from flatout.measure.call_loops import CallLoop
 from flatout.measure.costly_operators import CostlyOperator
 from flatout.measure.dense_gradients import DenseGradients
-from flatout.measure.dropout_masks import DropoutMasks
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.fusion import NOT_FUSIBLE, Fusible
 from flatout.measure.kernel_work import KernelWork
@@ -15,6 +14,7 @@ from flatout.measure.needless_logits import NeedlessLogits
 from flatout.measure.roofline import NOT_MEASURED, Ceilings, Roofline
 from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slice_writes import SliceWrites
+from flatout.measure.slow_kernels import NO_SLOW_KERNELS, SlowKernels
 from flatout.measure.zero_operands import ZeroOperands
 
 _FUSED_PART = 0.8  # of the overhead of a layer's operators, assumed: one operator is left, and its gradient
@@ -52,7 +52,7 @@ class Operators:
     slices: SliceGradients | None = None  # gradients of slices that were taken one after the other
     writes: SliceWrites | None = None  # into parts of tensors, one after the other
     sorts: FullSorts | None = None  # of which few places are used
-    masks: DropoutMasks | None = None  # on a CPU
+    slow: SlowKernels = NO_SLOW_KERNELS  # for which there is a quicker way
     logits: NeedlessLogits | None = None  # of the loss over most classes
     zeros: ZeroOperands | None = None  # products with matrices that are almost all zeros
     dense: DenseGradients | None = None  # of embedding tables of which a step takes few rows

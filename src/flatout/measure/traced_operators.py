@@ -20,7 +20,6 @@ from flatout.measure.costly_operators import (
     with_lines,
 )
 from flatout.measure.dense_gradients import dense_gradients
-from flatout.measure.dropout_masks import dropout_masks
 from flatout.measure.full_sorts import full_sorts
 from flatout.measure.fusion import fusible
 from flatout.measure.kernel_work import PRODUCT, kernel_work
@@ -38,6 +37,7 @@ from flatout.measure.roofline import (
 from flatout.measure.samples import Samples
 from flatout.measure.slice_gradients import slice_gradients
 from flatout.measure.slice_writes import slice_writes
+from flatout.measure.slow_kernels import NO_SLOW_KERNELS, slow_kernels
 from flatout.measure.timeline import Accrual, Flags, Floats, union
 from flatout.measure.traced_faults import added_faults, without_added_faults
 from flatout.measure.traced_steps import LOADING, STEP, fastest_step, named, own_time
@@ -265,9 +265,9 @@ def _measured(
         slices=slice_gradients(operators, by_user, owner if has_kernels else rows, work, steps, outermost),
         writes=slice_writes(operators, inside, owner if has_kernels else rows, work, steps),
         sorts=full_sorts(operators, inside, parent, owner if has_kernels else rows, work, steps),
-        masks=None
+        slow=NO_SLOW_KERNELS
         if has_kernels
-        else dropout_masks(operators, inside, parent, work, steps, training.process.info.get("reference") or {}),
+        else slow_kernels(operators, inside, parent, work, steps, training.process.info.get("reference") or {}),
         logits=needless_logits(
             operators, inside, owner if has_kernels else rows, work, steps, training.process.info.get("loss_targets")
         ),

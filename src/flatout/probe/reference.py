@@ -5,13 +5,13 @@ import time
 
 import torch
 
-from . import quick_masks
+from . import quick_bce, quick_masks
 from .recorder import REC
 
 REGION = "flatout.reference"  # the region of the trace that holds the traced ones
 OPERATORS = 200
 REPEATS = 5
-MASK = 1 << 18  # elements of a mask
+ELEMENTS = 1 << 18  # of a mask, and of a loss
 SIDE = 256  # rows and columns of the matrices: 34 million operations, too many for dispatch to count
 
 
@@ -24,7 +24,7 @@ def traced():
 
 @torch.no_grad()
 def measure():
-    """Nanoseconds of an operator called from Python, untraced, and of masks; and the time of float64 over float32.
+    """Nanoseconds of an operator called from Python, untraced, and of slow kernels; the time of float64 over float32.
 
     The last of a product, and for a model of 64-bit floats of both passes of a convolution, which oneDNN has in float32
     only.
@@ -35,19 +35,22 @@ def measure():
         dims = REC.process.get("convolutions") or 1  # in the record, only those of images and volumes have a number
         found["float64_convolution_factor"] = _wide_over_narrow(functools.partial(_convolution_ns, dims))
     if not torch.cuda.is_initialized():
-        found.update(_masks_ns())
+        found.update(_slow_kernels_ns())
     return found
 
 
-def _masks_ns():
-    """A mask of dropout as torch draws it, and from few bits, with random numbers of their own."""
+def _slow_kernels_ns():
+    """A mask of dropout, with random numbers of its own, and a binary cross-entropy: as torch has them, and quicker."""
     generator = torch.Generator().manual_seed(0)
-    like = torch.empty(MASK, dtype=torch.float32, device="cpu")
+    like = torch.empty(ELEMENTS, dtype=torch.float32, device="cpu")
+    half = torch.full_like(like, 0.5)
     ways = {
         "bernoulli_ns": lambda: like.bernoulli_(0.9, generator=generator),
         "quick_mask_ns": lambda: quick_masks.noise(like, 0.1, generator),
+        "bce_ns": lambda: torch._C._nn.binary_cross_entropy(half, half, None, 1),
+        "quick_bce_ns": lambda: quick_bce.binary_cross_entropy(half, half, "mean"),
     }
-    return {name: min(_timed(draw) for _ in range(REPEATS)) for name, draw in ways.items()}
+    return {name: min(_timed(way) for _ in range(REPEATS)) for name, way in ways.items()}
 
 
 def _wide_over_narrow(measure_ns):

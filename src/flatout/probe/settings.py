@@ -283,7 +283,10 @@ SETTINGS: "dict[str, Setting]" = {
         bool, "backward passes leave out gradients that are set to zero before they are used", "kept_gradients"
     ),
     "quick_dropout": Setting(
-        bool, "draw the masks of dropout from fewer random bits, on the CPU", "dropout_masks", live=True
+        bool, "draw the masks of dropout from fewer random bits, on the CPU", "quick_functions", live=True
+    ),
+    "quick_bce": Setting(
+        bool, "binary cross-entropy of probabilities with vector logarithms, on the CPU", "quick_functions", live=True
     ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True

@@ -113,7 +113,7 @@ DOUBLED_INPUT = record(
 _FACTOR = number(1e-3, 1e6)
 REFERENCE = record(
     {"operator_ns": whole(1), "float64_factor": _FACTOR, "float64_convolution_factor": _FACTOR, "failed": text}
-    | {"bernoulli_ns": whole(1), "quick_mask_ns": whole(1)}
+    | {name: whole(1) for name in ("bernoulli_ns", "quick_mask_ns", "bce_ns", "quick_bce_ns")}
 )
 CEILINGS = record(
     {

@@ -17,7 +17,6 @@ from flatout.remedies.device import (
     fewer_blocking_reads,
     fused_optimizer,
 )
-from flatout.remedies.dropout import quick_dropout
 from flatout.remedies.features import features_once
 from flatout.remedies.gradients import frozen_clipped_parameters, frozen_parameters, kept_gradients
 from flatout.remedies.host import (
@@ -67,6 +66,7 @@ from flatout.remedies.recurrence import whole_sequence
 from flatout.remedies.repeated_work import compute_once, keep_activations, split_weight
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
 from flatout.remedies.slices import unbind, write_at_once
+from flatout.remedies.slow_kernels import quick_bce, quick_dropout
 from flatout.remedies.sparse_matrices import sparse_products
 from flatout.remedies.step import fewer_operators, float32, sooner_switch, thread_to_process
 from flatout.remedies.step_experiments import (
@@ -174,6 +174,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     split_weight,
     keep_activations,
     quick_dropout,
+    quick_bce,
     first_places,
     logits_where_needed,
     classes_that_occur,

@@ -13,7 +13,6 @@ from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, 
 from flatout.diagnose.causes.memory import page_faults
 from flatout.diagnose.causes.needless_operators import (
     dense_gradients,
-    dropout_masks,
     full_sort,
     needless_logits,
     sparse_as_dense,
@@ -31,6 +30,7 @@ from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
 from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_rows, repeated_work
 from flatout.diagnose.causes.slices import slice_gradients, slice_writes
+from flatout.diagnose.causes.slow_kernels import bce_of_probabilities, dropout_masks
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
 from flatout.diagnose.causes.step_experiments import (
     debug_mode,
@@ -101,6 +101,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     activation_checkpointing,
     full_sort,
     dropout_masks,
+    bce_of_probabilities,
     needless_logits,
     sparse_as_dense,
     slice_gradients,

@@ -49,32 +49,6 @@ def full_sort(context: Context) -> Found | Lacks | None:
     )
 
 
-@cause("training", sentence=takes)
-def dropout_masks(context: Context) -> Found | Lacks | None:
-    """A CPU draws the masks of dropout, one random number for each element."""
-    operators = traced(context)
-    if isinstance(operators, Lacks):
-        return operators
-    masks = operators.masks
-    if masks is None:
-        return None
-    share = context.model.recovered(less_in_forward(context, operators.in_kernels_s(masks.saved_s)))
-    if share < NOISE_SHARE:
-        return None
-    return Found(
-        title=f"random masks of {masks.elements:,.0f} elements are drawn in each step, as dropout does",
-        share=share,
-        confidence=0.9,
-        evidence=(
-            Evidence(
-                f"bernoulli_ takes {percent(masks.seconds / operators.kernels_s)} of the time in kernels; masks from "
-                f"fewer random bits take {percent(masks.quick)} of its time here",
-                {"elements": masks.elements, "seconds": masks.seconds, "quick": masks.quick},
-            ),
-        ),
-    )
-
-
 @cause(
     "training",
     # They are the largest tensors of many models, and new memory in each step.

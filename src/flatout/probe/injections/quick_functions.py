@@ -1,0 +1,87 @@
+"""Functions of ``torch.nn.functional`` that take less time on the CPU: masks of dropout, binary cross-entropy."""
+
+import functools
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from .. import quick_bce, quick_masks
+from ..wrap import is_compiling, is_traced
+
+DROPOUT, BCE = "quick_dropout", "quick_bce"
+RAREST = 1 / 256  # probability to be dropped, or to be kept: 16 bits are too coarse for a smaller one
+# Elements: calls of less cost more than they save.
+LEAST_MASK = 4096
+LEAST_LOSSES = 16_384
+_functorch: Any = getattr(torch._C, "_functorch", None)
+_wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
+
+
+def install(injected, watch):
+    """Patch what ``nn.Dropout``, ``nn.MultiheadAttention`` and ``nn.BCELoss`` call."""
+    if DROPOUT in injected.wanted:
+        _replace(injected, DROPOUT, dropout)
+    if BCE in injected.wanted:
+        _replace(injected, BCE, binary_cross_entropy)
+
+
+def _replace(injected, setting, quick):
+    """Let ``quick`` answer the calls of the function with its name; where it gives None, torch's own does."""
+    name = quick.__name__
+    original = getattr(functional, name)
+
+    @functools.wraps(original)
+    def replaced(*args, **kwargs):
+        if is_compiling() or is_traced() or not injected.get(setting):
+            return original(*args, **kwargs)
+        found = quick(*args, **kwargs)
+        if found is None:
+            return original(*args, **kwargs)
+        injected.done(setting)
+        return found
+
+    setattr(functional, name, replaced)
+    script = torch.jit.script
+
+    @functools.wraps(script)
+    def scripted(*args, **kwargs):
+        setattr(functional, name, original)  # its source is compiled, among the names of its own module
+        try:
+            return script(*args, **kwargs)
+        finally:
+            setattr(functional, name, replaced)
+
+    torch.jit.script = scripted
+
+
+def dropout(input, p=0.5, training=True, inplace=False):
+    """Dropout with a mask from few random bits; None: torch's own has to be called."""
+    if not training or not _is_plain(input, LEAST_MASK):
+        return None
+    if not isinstance(p, float) or not RAREST <= p <= 1.0 - RAREST:
+        return None
+    mask = quick_masks.noise(input, p)
+    return input.mul_(mask) if inplace else input * mask
+
+
+def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=None, reduction="mean"):
+    """The loss with logarithms of vectors; None: torch's own has to be called."""
+    if weight is not None or size_average is not None or reduce is not None or reduction not in quick_bce.REDUCTIONS:
+        return None
+    if not _is_plain(input, LEAST_LOSSES) or not _is_plain(target, LEAST_LOSSES) or target.requires_grad:
+        return None
+    if input.shape != target.shape or input.dtype not in (torch.float32, torch.float64) or input.dtype != target.dtype:
+        return None
+    # A custom function has no forward-mode derivative.
+    if torch.overrides.has_torch_function((input, target)) or torch.autograd.forward_ad._current_level >= 0:
+        return None
+    return quick_bce.binary_cross_entropy(input, target, reduction)
+
+
+def _is_plain(tensor, least):
+    """Whether it is a contiguous tensor of floats on the CPU, with enough elements."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or _wrapped(tensor):
+        return False
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.is_floating_point()
+    return plain and tensor.numel() >= least and tensor.is_contiguous()
