@@ -47,7 +47,7 @@ def _slow_kernels_ns():
     ways = {
         "bernoulli_ns": lambda: like.bernoulli_(0.9, generator=generator),
         "quick_mask_ns": lambda: quick_masks.noise(like, 0.1, generator),
-        "bce_ns": lambda: torch._C._nn.binary_cross_entropy(half, half, None, 1),
+        "bce_ns": lambda: torch.ops.aten.binary_cross_entropy(half, half, None, 1),
         "quick_bce_ns": lambda: quick_bce.binary_cross_entropy(half, half, "mean"),
     }
     return {name: min(_timed(way) for _ in range(REPEATS)) for name, way in ways.items()}
