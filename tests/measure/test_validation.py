@@ -94,6 +94,26 @@ def test_the_trained_model_itself_is_validated_in_each_step(tmp_path: Path, grad
     assert view.validation_calls.seconds == pytest.approx(39 * 0.3)
 
 
+@pytest.mark.parametrize(("calls", "every", "validates"), [(40, 20, True), (3, 20, False), (40, 2, False)])
+def test_what_is_trained_by_calls_of_its_parts_is_validated_in_a_row(
+    tmp_path: Path, calls: int, every: int, validates: bool
+) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for step in range(1, 42):
+        for layer in ("Embedding", "LSTM"):
+            main.spend(kinds.FORWARD, 0.2, main.text(layer), 1, kinds.TRAINS)
+        main.spend(kinds.BACKWARD, 0.4)
+        main.spend(kinds.OPTIMIZER, 0.2)
+        for _ in range(calls if step % every == 0 else 0):
+            main.spend(kinds.FORWARD, 0.09, main.text("Tagger"), 1, kinds.EVALUATES)
+            main.pause(0.01)
+    view = build_view(load_run(run.write()))
+    assert view is not None
+    assert view.ledger.share("validation") == pytest.approx(8 / 48 if validates else 0, abs=0.02)
+    assert view.validation_calls.with_gradients == float(validates)
+
+
 @pytest.mark.parametrize(
     "others",
     [{"mode": kinds.EVALUATES}, {"trained": True}],

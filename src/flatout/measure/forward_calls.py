@@ -9,14 +9,36 @@ from flatout.probe import events as kinds
 from flatout.record import Events
 from flatout.record.names import Names
 
+FEW_STEPS = 0.25
+_MANY_CALLS = 4  # of one module between two backward passes
+
 
 def evaluation_calls(events: Events) -> Flags:
-    """Calls in evaluation mode without gradients, or of a module that earlier calls trained.
+    """Calls in evaluation mode: without gradients, of a module that earlier calls trained, or in a row.
 
     Others with gradients may be of a model whose layers are frozen in that mode while it is trained.
     """
     without_gradients = (events["a"] == 0) & (events["b"] != kinds.TRAINS)
-    return np.asarray((events["kind"] == kinds.FORWARD) & (without_gradients | (events["b"] == kinds.HAS_TRAINED)))
+    forward = events["kind"] == kinds.FORWARD
+    return np.asarray(forward & (without_gradients | (events["b"] == kinds.HAS_TRAINED) | calls_in_a_row(events)))
+
+
+def calls_in_a_row(events: Events) -> Flags:
+    """Calls with gradients in evaluation mode, of a module that few steps call, and these many times.
+
+    A backward pass through so many of them is unlikely. So is validated what is trained by calls of its parts: a model
+    with a method for its loss, say, which calls the layers.
+    """
+    back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
+    found = np.zeros(len(events), bool)
+    calls = np.flatnonzero((events["kind"] == kinds.FORWARD) & (events["a"] == 1) & (events["b"] != kinds.TRAINS))
+    step = np.searchsorted(back, events["start"][calls])
+    for name in np.unique(events["arg"][calls]):
+        mine = events["arg"][calls] == name
+        steps, count = np.unique(step[mine], return_counts=True)
+        if len(steps) <= FEW_STEPS * len(back) and np.median(count) >= _MANY_CALLS:
+            found[calls[mine]] = True
+    return found
 
 
 def training_calls(events: Events, names: Names) -> Flags:

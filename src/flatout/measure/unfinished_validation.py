@@ -27,10 +27,11 @@ def with_unfinished_validation(run: Run, training: Training) -> Training:
     if limit is None:
         return training
     least = MATERIAL_SHARE * (limit - training.window_begin_ns)
-    events = training.events[(training.events["start"] >= training.window_end_ns) & (training.events["start"] < limit)]
+    events = training.events
+    after = (events["start"] >= training.window_end_ns) & (events["start"] < limit)
     of_loader = (events["kind"] == kinds.BATCH_WAIT) & np.isin(events["arg"], training.other_loaders)
-    begins = events["start"][of_loader | evaluation_calls(events)]
-    trains = np.isin(events["kind"], (kinds.BACKWARD, kinds.OPTIMIZER))
+    begins = events["start"][after & (of_loader | evaluation_calls(events))]
+    trains = after & np.isin(events["kind"], (kinds.BACKWARD, kinds.OPTIMIZER))
     if not len(begins) or np.any(trains) or limit - int(begins[0]) < least:
         return training
     return replace(training, window_end_ns=limit, closed_by_validation=True, unfinished_validation_ns=int(begins[0]))

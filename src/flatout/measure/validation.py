@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.forward_calls import evaluation_calls, training_calls
+from flatout.measure.forward_calls import FEW_STEPS, calls_in_a_row, evaluation_calls, training_calls
 from flatout.measure.timeline import Flags, Ints, Pieces, intervals, union
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
 from flatout.record import Events, ends
 
 EVAL, TRAIN = 0, 1  # arg of MODE, which older records have
-OFTEN = 0.25  # of the steps
 
 
 def validation_regions(training: Training) -> Pieces:
@@ -96,13 +95,14 @@ def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     """
     events = training.events
     back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
-    passes = events[evaluation_calls(events)]
+    evaluates, in_a_row = evaluation_calls(events), calls_in_a_row(events)
+    passes, in_a_row = events[evaluates], in_a_row[evaluates]
     step = np.searchsorted(back, passes["start"])
     takes_part = passes["a"] == 1
     for name in np.unique(passes["arg"]):
         mine = passes["arg"] == name
-        takes_part |= mine & (len(np.unique(step[mine])) > OFTEN * len(back))
-    passes = passes[~takes_part | _between_steps(training, passes)]
+        takes_part |= mine & (len(np.unique(step[mine])) > FEW_STEPS * len(back))
+    passes = passes[~takes_part | _between_steps(training, passes, in_a_row)]
     turn = np.searchsorted(resumes, passes["start"], "right")
     within = turn < len(resumes)  # what follows the last event of training is no part of it
     begin, turn = passes["start"][within].astype(np.int64), turn[within]
@@ -110,10 +110,11 @@ def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     return begin[first], resumes[turn[first]]
 
 
-def _between_steps(training: Training, passes: Events) -> Flags:
+def _between_steps(training: Training, passes: Events, in_a_row: Flags) -> Flags:
     """True for passes between an update of the weights and the first sign of the next step.
 
-    That is a batch or zero_grad(); for a module that was trained by calls of its own, such a call too.
+    That is a batch or zero_grad(); for a module that was trained by calls of its own, such a call too, and for calls in
+    a row one of any module that is trained.
     """
     marks = training.events[_training_events(training)]
     marks = marks[marks["kind"] != kinds.CHECKPOINT]
@@ -124,7 +125,8 @@ def _between_steps(training: Training, passes: Events) -> Flags:
     inside = (following > 0) & (following < len(marks))
     before, after = marks[np.maximum(following - 1, 0)], marks[np.minimum(following, len(marks) - 1)]
     batch = np.isin(after["kind"], (kinds.BATCH_WAIT, kinds.ITER_START))
-    same = (passes["b"] == kinds.HAS_TRAINED) & (after["kind"] == kinds.FORWARD) & (after["arg"] == passes["arg"])
+    own = (passes["b"] == kinds.HAS_TRAINED) & (after["arg"] == passes["arg"])
+    same = (after["kind"] == kinds.FORWARD) & (own | in_a_row)
     updated = (before["kind"] == kinds.OPTIMIZER) & (batch | same | (after["kind"] == kinds.ZERO_GRAD))
     cleared = (before["kind"] == kinds.ZERO_GRAD) & batch & (passes["b"] == kinds.HAS_TRAINED)
     return np.asarray(inside & (updated | cleared))
