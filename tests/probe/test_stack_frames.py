@@ -47,6 +47,23 @@ def test_a_package_of_an_environment_below_this_one_is_no_code_of_the_user() -> 
     assert sites.is_user_file("/home/me/train.py")
 
 
+def test_packages_in_a_folder_of_their_own_on_the_path_are_no_code_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("lib", "project", "work"):
+        (tmp_path / folder).mkdir()
+    for folder in ("lib", "work"):
+        (tmp_path / folder / "gymnasium-1.0.dist-info").mkdir()  # as pip install --target leaves it
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / name) for name in ("lib", "project", "work", "gone")])
+    monkeypatch.setattr(sites, "_LIBRARIES", sites._library_folders())
+    monkeypatch.setattr(sites, "_is_user", {})
+    found = [
+        sites.is_user_file(str(tmp_path / folder / "gymnasium" / "core.py")) for folder in ("lib", "project", "work")
+    ]
+    assert found == [False, True, True]
+
+
 class Batch:
     """Stands for a tensor of the training."""
 
