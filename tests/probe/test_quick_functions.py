@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatout.probe import quick_bce, quick_masks
 from flatout.probe.injections import Injected, quick_functions
@@ -158,7 +159,37 @@ def test_what_torch_refuses_is_refused(injected: Injected) -> None:
         functional.binary_cross_entropy(probabilities, target[:1])
     with pytest.raises(ValueError, match="is not a valid value for reduction"):
         functional.binary_cross_entropy(probabilities, target, reduction="average")
+    probabilities, target = entropies((200, 100))
+    for wrong in (1.5, -0.5, 1.000001, float("nan")):
+        target[0, 5] = wrong
+        with pytest.raises(RuntimeError, match="between 0 and 1"):
+            functional.binary_cross_entropy(probabilities, target)
     assert not injected.applied
+
+
+@pytest.mark.parametrize("away", [6e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2])
+def test_a_loss_near_zero_is_as_exact_as_that_of_torch(injected: Injected, away: float) -> None:
+    for probabilities, target in (
+        (torch.full((20_000,), 1 - away), torch.ones(20_000)),
+        (torch.full((20_000,), away), torch.zeros(20_000)),
+    ):
+        quick = functional.binary_cross_entropy(probabilities, target)
+        torch.testing.assert_close(quick, own_entropy(probabilities, target), rtol=1e-5, atol=0)
+    assert injected.applied
+
+
+def test_a_dispatch_mode_of_the_programs_sees_the_operator_of_torch(injected: Injected) -> None:
+    names = []
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            names.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    probabilities, target = entropies((200, 100))
+    with Watching():
+        functional.binary_cross_entropy(probabilities, target)
+    assert "binary_cross_entropy.default" in names and not injected.applied
 
 
 def test_other_losses_are_left_to_torch(injected: Injected) -> None:

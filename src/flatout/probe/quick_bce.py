@@ -21,8 +21,11 @@ def binary_cross_entropy(input, target, reduction):
         reduction: "none", "mean" or "sum".
 
     Returns:
-        None where torch's own has to decide: probabilities below 0 or above 1, or a NaN.
+        None where torch's own has to decide: values below 0 or above 1, or a NaN.
     """
+    low, high = torch.aminmax(target.detach())
+    if not (low >= 0 and high <= 1):  # some versions refuse it
+        return None
     loss = _WithGradient.apply(input, target, reduction)
     return loss if loss.detach().sum().isfinite() else None
 
@@ -37,8 +40,9 @@ class _WithGradient(Function):  # type: ignore[misc]
         losses = torch.empty_like(input)
         for probabilities, wanted, found in zip(*(each.view(-1).split(_BLOCK) for each in (input, target, losses))):
             of_zero = torch.neg(probabilities).log1p_().clamp_(min=LEAST_LOGARITHM)
-            torch.log(probabilities, out=found).clamp_(min=LEAST_LOGARITHM).sub_(of_zero).mul_(wanted)
-            found.add_(of_zero).neg_()
+            torch.log(probabilities, out=found).clamp_(min=LEAST_LOGARITHM).mul_(wanted)
+            # In this order: near 1, the difference of the logarithms would lose the smaller one.
+            found.addcmul_(of_zero, torch.rsub(wanted, 1)).neg_()
         if reduction == "none":
             return losses
         return losses.mean() if reduction == "mean" else losses.sum()
