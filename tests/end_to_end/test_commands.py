@@ -13,13 +13,14 @@ from jsonschema import Draft202012Validator
 
 from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, TRAIN, profile, script
 
+pytestmark = pytest.mark.slow
+
 PYTHON = sys.executable
 SHORT = ("25", "0", "0")
 MAIN = 'if __name__ == "__main__":\n'
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schema" / "report.schema.json").read_text())
 
 
-@pytest.mark.slow
 def test_python_dash_m(tmp_path: Path) -> None:
     script(tmp_path, "", "pkg/__init__.py")
     script(tmp_path, TRAIN, "pkg/__main__.py")
@@ -29,7 +30,6 @@ def test_python_dash_m(tmp_path: Path) -> None:
     assert "What holds it back" in done.out
 
 
-@pytest.mark.slow
 def test_a_console_script(tmp_path: Path) -> None:
     program = Path(script(tmp_path, "#!" + PYTHON + "\n" + script_text(tmp_path), "train-it"))
     program.chmod(0o755)
@@ -43,7 +43,6 @@ def script_text(folder: Path) -> str:
     return Path(script(folder)).read_text()
 
 
-@pytest.mark.slow
 def test_a_shell_script_that_starts_several_pythons(tmp_path: Path) -> None:
     path = script(tmp_path)
     shell = Path(
@@ -60,7 +59,6 @@ def test_a_shell_script_that_starts_several_pythons(tmp_path: Path) -> None:
     assert "What holds it back" in done.out
 
 
-@pytest.mark.slow
 def test_the_exit_code_of_a_training_that_ended_by_itself_is_kept(tmp_path: Path) -> None:
     source = TRAIN.replace('print("trained", step + 1, flush=True)', "sys.exit(5)")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *SHORT)
@@ -69,7 +67,6 @@ def test_the_exit_code_of_a_training_that_ended_by_itself_is_kept(tmp_path: Path
     assert "What holds it back" in done.out
 
 
-@pytest.mark.slow
 def test_json_is_alone_on_standard_output_and_keeps_to_its_schema(tmp_path: Path) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), *SHORT, options=["--json"])
     assert done.code == 0, done.err
@@ -80,7 +77,6 @@ def test_json_is_alone_on_standard_output_and_keeps_to_its_schema(tmp_path: Path
     assert json.loads(again.stdout)["ledger"] == report["ledger"]
 
 
-@pytest.mark.slow
 def test_markdown_goes_to_a_file_and_the_scripts_output_to_where_it_belongs(tmp_path: Path) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), *SHORT, options=["--markdown", "-o", "report.md", "--quiet"])
     assert done.code == 0, done.err
@@ -89,7 +85,6 @@ def test_markdown_goes_to_a_file_and_the_scripts_output_to_where_it_belongs(tmp_
     assert "recording into" not in done.err
 
 
-@pytest.mark.slow
 def test_standard_input_reaches_the_script(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + "        print('read', sys.stdin.read(), flush=True)\n")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *SHORT, stdin="from the pipe")
@@ -97,7 +92,6 @@ def test_standard_input_reaches_the_script(tmp_path: Path) -> None:
     assert "read from the pipe" in done.out
 
 
-@pytest.mark.slow
 def test_a_pythonpath_and_a_sitecustomize_of_the_users_own_are_kept(tmp_path: Path) -> None:
     script(tmp_path, "import builtins\nbuiltins.mine = 'ran'\n", "own/sitecustomize.py")
     script(tmp_path, "value = 7\n", "own/wanted.py")
@@ -107,7 +101,6 @@ def test_a_pythonpath_and_a_sitecustomize_of_the_users_own_are_kept(tmp_path: Pa
     assert "ran 7" in done.out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["my training/träin ✓.py", "-/--steps.py"])
 def test_unusual_names_of_folders_and_scripts(tmp_path: Path, name: str) -> None:
     script(tmp_path, TRAIN, name)
@@ -118,7 +111,6 @@ def test_unusual_names_of_folders_and_scripts(tmp_path: Path, name: str) -> None
     assert max(map(len, done.out.splitlines())) <= 80
 
 
-@pytest.mark.slow
 def test_a_very_long_command_line(tmp_path: Path) -> None:
     words = [f"--option-{number}={'x' * 90}" for number in range(1000)]
     done = profile(tmp_path, PYTHON, script(tmp_path), *SHORT, *words)
@@ -128,7 +120,6 @@ def test_a_very_long_command_line(tmp_path: Path) -> None:
     assert max(map(len, before_next.splitlines())) <= 80
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "leaving",
     ["os.chdir('/')", "os.mkdir('gone'); os.chdir('gone'); os.rmdir(os.getcwd())"],
@@ -144,7 +135,6 @@ def test_a_script_that_leaves_its_folder(tmp_path: Path, leaving: str) -> None:
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_script_that_forks_after_it_has_started_threads(tmp_path: Path) -> None:
     forking = """        import threading
         threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
@@ -162,7 +152,6 @@ def test_a_script_that_forks_after_it_has_started_threads(tmp_path: Path) -> Non
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_script_whose_reader_has_gone(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "print(step, flush=True)")
     # As many steps as it takes until head has gone.
@@ -173,7 +162,6 @@ def test_a_script_whose_reader_has_gone(tmp_path: Path) -> None:
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_standard_output_that_nobody_reads_is_no_traceback_of_flatout(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -199,7 +187,6 @@ RANKS = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bound", [["--full"], ["--steps", "20"]], ids=["to the end", "bounded"])
 def test_torchrun_with_two_ranks(tmp_path: Path, bound: list[str]) -> None:
     path = script(tmp_path, RANKS if bound == ["--full"] else RANKS.replace("400", "4000000"))
@@ -211,7 +198,6 @@ def test_torchrun_with_two_ranks(tmp_path: Path, bound: list[str]) -> None:
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_accelerate_launch(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     options = ["--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no"]

@@ -14,19 +14,20 @@ import pytest
 
 from tests.end_to_end.profiling import FLATOUT, TIMEOUT_S, TRAIN, Profiling, profile, script, wait_for
 
+pytestmark = pytest.mark.slow
+
 PYTHON = sys.executable
 STEPS = ("--steps", "20", "--no-experiments")
 ENDLESS = ("100000", "0.01")
 MAIN = 'if __name__ == "__main__":\n'
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bound", "stop"),
     [
         (["--steps", "20"], "steps"),
-        pytest.param(["--seconds", "1.5", "--no-experiments"], "seconds", marks=pytest.mark.slow),
-        pytest.param(["--steps", "20", "--no-experiments", "--no-trace"], "steps", marks=pytest.mark.slow),
+        (["--seconds", "1.5", "--no-experiments"], "seconds"),
+        (["--steps", "20", "--no-experiments", "--no-trace"], "steps"),
     ],
 )
 def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Path, bound: list[str], stop: str) -> None:
@@ -40,7 +41,6 @@ def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Pat
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_step_that_takes_long_at_the_end_of_the_window_is_a_part_of_it(tmp_path: Path) -> None:
     stalling = TRAIN.replace(
         "time.sleep(pause_s)",
@@ -53,7 +53,6 @@ def test_a_step_that_takes_long_at_the_end_of_the_window_is_a_part_of_it(tmp_pat
     assert ledger["window_s"] > 2.3 and ledger["steps"]["count"] > 1
 
 
-@pytest.mark.slow
 def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
     done = profile(tmp_path, PYTHON, script(tmp_path), "60", "0.01", "1", options=["--full"])
     assert done.code == 0, done.err
@@ -63,13 +62,12 @@ def test_full_records_until_the_command_ends(tmp_path: Path) -> None:
     assert done.left == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "group", "code", "stop"),
     [
         (signal.SIGINT, True, 130, "interrupted"),
-        pytest.param(signal.SIGTERM, False, 143, "terminated", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, False, 129, "terminated", marks=pytest.mark.slow),
+        (signal.SIGTERM, False, 143, "terminated"),
+        (signal.SIGHUP, False, 129, "terminated"),
     ],
 )
 def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
@@ -87,7 +85,6 @@ def test_ctrl_c_and_sigterm_end_it_earlier_with_a_report(
     assert done.left == ()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["ceilings", "compare", "fix"])
 def test_sigterm_ends_commands_that_train_several_times_with_143(tmp_path: Path, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:  # trials of fix have a view of the disks of their own
@@ -106,7 +103,6 @@ def test_sigterm_ends_commands_that_train_several_times_with_143(tmp_path: Path,
     assert "Traceback" not in err
 
 
-@pytest.mark.slow
 def test_a_training_that_is_killed_is_reported_up_to_there(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "step == 30 and os.kill(os.getpid(), 9)")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1")
@@ -116,7 +112,6 @@ def test_a_training_that_is_killed_is_reported_up_to_there(tmp_path: Path) -> No
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tmp_path: Path) -> None:
     source = TRAIN.replace("time.sleep(pause_s)", "if step == 30: raise OSError('disk on fire')")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0")
@@ -127,7 +122,6 @@ def test_a_training_that_fails_after_some_steps_is_reported_with_its_own_code(tm
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_script_that_ignores_sigterm_is_ended_all_the_same(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + "        import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "0", options=STEPS)
@@ -142,7 +136,6 @@ DAEMON = """        if os.fork(): os._exit(0)
 """
 
 
-@pytest.mark.slow
 def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(MAIN, MAIN + DAEMON)
     done = profile(tmp_path, PYTHON, script(tmp_path, source), *ENDLESS, "1", options=STEPS)
@@ -152,7 +145,6 @@ def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: P
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_a_daemon_that_never_trains_is_not_waited_for(tmp_path: Path) -> None:
     source = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)\n"
     patient = (
@@ -164,7 +156,6 @@ def test_a_daemon_that_never_trains_is_not_waited_for(tmp_path: Path) -> None:
     assert done.returncode == 2 and "ended without a training step" in done.stderr, done.stderr
 
 
-@pytest.mark.slow
 def test_after_a_training_that_ended_its_children_are_not_waited_for(tmp_path: Path) -> None:
     text = script(tmp_path, TRAIN + "    if os.fork() == 0:\n        time.sleep(100)\n")
     done = profile(tmp_path, PYTHON, text, "26", "0.01", "0", options=["--steps", "20"])
@@ -172,7 +163,6 @@ def test_after_a_training_that_ended_its_children_are_not_waited_for(tmp_path: P
     assert not [problem for problem in done.info["problems"] if "within" in problem]
 
 
-@pytest.mark.slow
 def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     source = TRAIN.replace(
         MAIN, MAIN + "        import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
@@ -183,7 +173,6 @@ def test_children_that_the_script_forgot_are_ended(tmp_path: Path) -> None:
     assert done.left == ()
 
 
-@pytest.mark.slow
 def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
     bystander = subprocess.Popen(["sleep", "600"])
     try:
@@ -195,7 +184,6 @@ def test_what_was_there_before_is_left_alone(tmp_path: Path) -> None:
         bystander.wait()
 
 
-@pytest.mark.slow
 def test_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
     path = script(tmp_path, "import sys\nprint('read', open(sys.argv[1]).read())\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} <(echo hello)"
@@ -203,7 +191,6 @@ def test_descriptors_of_the_shell_reach_the_command(tmp_path: Path) -> None:
     assert "read hello" in done.stdout, done.stderr
 
 
-@pytest.mark.slow
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     source = """
         import os, signal
@@ -218,7 +205,6 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert "none imported torch" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_recording_whose_output_nobody_reads_any_more_goes_on(tmp_path: Path) -> None:
     path = script(tmp_path, "import pathlib, time\ntime.sleep(6)\npathlib.Path('done').write_text('x')\n")
     line = f"{shlex.join((*FLATOUT, 'profile', '--', PYTHON, path))} 2>&1 | head -c 1"

@@ -9,6 +9,8 @@ import pytest
 
 from tests.probe.test_injections import trained
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import functools, json, random
 import torch
@@ -121,7 +123,6 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return trained(script)[0]
 
 
-@pytest.mark.slow
 def test_nothing_is_computed_again_and_the_training_is_the_same(tmp_path: Path, before: dict[str, Any]) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT % (KEPT,))
@@ -132,7 +133,6 @@ def test_nothing_is_computed_again_and_the_training_is_the_same(tmp_path: Path, 
         assert after[kind] == before[kind], kind
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "why"), LEFT_ALONE.items())
 def test_what_would_train_differently_is_left_alone(
     tmp_path: Path, before: dict[str, Any], kind: str, why: str

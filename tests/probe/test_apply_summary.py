@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def applied(folder: Path, code: str, *more: str) -> list[str]:
     """What ``flatout apply`` says of a script."""
@@ -24,7 +26,6 @@ SET = "flatout: set threads=1"
 LOST = "flatout: num_workers had no effect: nothing in this training took it"
 
 
-@pytest.mark.slow
 def test_without_an_optimizer_it_is_said_what_was_set_too(tmp_path: Path) -> None:
     nothing = "flatout: torch was not imported: threads, num_workers had no effect"
     assert applied(tmp_path, "print(1)") == [nothing]
@@ -36,7 +37,6 @@ def test_without_an_optimizer_it_is_said_what_was_set_too(tmp_path: Path) -> Non
     assert applied(tmp_path, spawning) == [SET, f"flatout: num_workers: {spawned}"]
 
 
-@pytest.mark.slow
 def test_several_trainings_of_one_command_name_themselves(tmp_path: Path) -> None:
     twice = "import subprocess, sys\nfor _ in range(2): subprocess.run([sys.executable, 'train.py'])"
     (tmp_path / "train.py").write_text("import torch\ntorch.ones(2, requires_grad=True).sum().backward()\n")
@@ -62,7 +62,6 @@ print(len(seen), len(_global_optimizer_post_hooks))
 """
 
 
-@pytest.mark.slow
 def test_a_training_with_hooks_of_its_own_and_several_optimizers_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "hooked.py"
     path.write_text(HOOKED)
@@ -71,7 +70,6 @@ def test_a_training_with_hooks_of_its_own_and_several_optimizers_is_left_alone(t
     assert (ran.stdout, ran.stderr) == ("12 1\n", "flatout: set threads=1\n")
 
 
-@pytest.mark.slow
 def test_a_launcher_and_other_ranks_say_nothing(tmp_path: Path) -> None:
     step = "w = torch.ones(1, requires_grad=True); o = torch.optim.SGD([w], 0.1); w.sum().backward(); o.step()"
     for source, rank, expected in (("import torch", "0", 0), (f"import torch; {step}", "1", 0)):

@@ -15,6 +15,8 @@ from flatout.probe import events
 from flatout.record.events import read_events
 from tests.probe.recorded import new_run_folder, probed_env, read_back
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import os, torch
 from torch.utils.data import DataLoader, Dataset
@@ -74,7 +76,6 @@ def trained(run: Path | None, folder: Path, **sizes: int) -> subprocess.Complete
     )
 
 
-@pytest.mark.slow
 def test_events_that_the_disk_cannot_hold_are_counted_and_the_losses_are_the_same(
     small_disk: Path, tmp_path: Path
 ) -> None:
@@ -95,7 +96,6 @@ def test_events_that_the_disk_cannot_hold_are_counted_and_the_losses_are_the_sam
     assert len(printed) + lost >= 40_000
 
 
-@pytest.mark.slow
 def test_events_that_a_worker_lost_are_counted_too(small_disk: Path, tmp_path: Path) -> None:
     run = new_run_folder(small_disk)
     probed = trained(run, tmp_path, WORKER_LINES=1_000, LINES=0, WORKERS=1)
@@ -107,7 +107,6 @@ def test_events_that_a_worker_lost_are_counted_too(small_disk: Path, tmp_path: P
     assert sum(lost[worker.key] for worker in workers) > 0
 
 
-@pytest.mark.slow
 def test_a_disk_without_room_for_the_first_event_leaves_the_reason(small_disk: Path, tmp_path: Path) -> None:
     run = new_run_folder(small_disk)
     (small_disk / "filler").write_bytes(bytes(1900 << 10))
@@ -118,7 +117,6 @@ def test_a_disk_without_room_for_the_first_event_leaves_the_reason(small_disk: P
     assert "No space left" in record.processes[0].info["fault"]
 
 
-@pytest.mark.slow
 @pytest.mark.xfail(reason="the reader maps the reserved space, whose pages a full tmpfs cannot give: SIGBUS ends it")
 def test_a_record_on_a_full_disk_can_be_read_where_it_lies(small_disk: Path, tmp_path: Path) -> None:
     run = new_run_folder(small_disk)

@@ -14,6 +14,8 @@ from flatout.probe import events
 from tests.machine.trees import wait_for
 from tests.probe.recorded import new_run_folder, probed_env, read_back, run_bare, run_probed, written
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
@@ -46,7 +48,6 @@ def bare(tmp_path_factory):
     return run_bare(tmp_path_factory.mktemp("bare"), TRAIN.format(workers=0))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", BREAKAGES)
 def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, bare, part):
     breaking = f"""
@@ -65,7 +66,6 @@ def test_a_fault_of_the_probe_never_reaches_the_training(tmp_path, bare, part):
     assert any("planted in the probe" in fault for fault in probed.faults())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_exception_of_the_users_own_comes_out_unchanged(tmp_path, workers):
     source = f"""
@@ -87,7 +87,6 @@ def test_an_exception_of_the_users_own_comes_out_unchanged(tmp_path, workers):
     assert "no such picture" in exits[0]["exception"]
 
 
-@pytest.mark.slow
 def test_records_survive_kill_9(tmp_path):
     run = new_run_folder(tmp_path)
     script = tmp_path / "script.py"
@@ -128,7 +127,6 @@ def many_bare_steps(tmp_path_factory):
     return run_bare(tmp_path_factory.mktemp("bare"), MANY_STEPS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("blocks", ["600", "1200"])
 def test_a_full_disk_loses_events_and_not_the_training(tmp_path, many_bare_steps, blocks):
     """The file-size limit stands for the disk: both answer a reservation of space with an error."""
@@ -138,7 +136,6 @@ def test_a_full_disk_loses_events_and_not_the_training(tmp_path, many_bare_steps
     assert probed.out == many_bare_steps.out
 
 
-@pytest.mark.slow
 def test_the_users_sitecustomize_and_pythonpath_are_kept(tmp_path):
     own = tmp_path / "own"
     own.mkdir()
@@ -149,7 +146,6 @@ def test_the_users_sitecustomize_and_pythonpath_are_kept(tmp_path):
     assert probed.out.split() == ["ran", "7", "False"], probed.err
 
 
-@pytest.mark.slow
 def test_forked_children_and_a_changed_folder_leave_the_parents_record_whole(tmp_path):
     source = (
         TRAIN.format(workers=0)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.probe.test_injections import trained
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, os, sys, torch
 from collections import OrderedDict
@@ -205,7 +207,6 @@ SETTINGS: dict[str, Any] = {"features_once": "Model.backbone", "sample_cache_byt
 
 LATE = ("list", "data", "environment", "one element", "global hook")
 OTHERS = ("two forms", "modes", "wrapped", "written beside the version")
-QUICK = ("random", "hooks", "between samples", "number", "augmented")  # the others are slow
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +229,6 @@ def kept(script: Path, kind: str, **settings: Any) -> tuple[list[float], int, st
     return *after[kind], said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KEPT)
 def test_features_are_computed_in_the_first_passes_only(script: Path, before: dict[str, Any], kind: str) -> None:
     (losses, calls), (same, fewer, said) = before[kind], kept(script, kind)
@@ -239,10 +239,7 @@ def test_features_are_computed_in_the_first_passes_only(script: Path, before: di
     assert "could not be set" not in said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in QUICK else pytest.mark.slow) for kind in LEFT_ALONE]
-)
+@pytest.mark.parametrize("kind", LEFT_ALONE)
 def test_what_is_not_the_same_each_time_runs_each_time(script: Path, before: dict[str, Any], kind: str) -> None:
     (losses, calls), (same, as_many, said) = before[kind], kept(script, kind)
     assert same == pytest.approx(losses, rel=1e-5)
@@ -254,15 +251,14 @@ def test_what_is_not_the_same_each_time_runs_each_time(script: Path, before: dic
         assert "could not be set" not in said and "was stopped" not in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
         "list",
         "data",
-        pytest.param("environment", marks=pytest.mark.slow),
-        pytest.param("one element", marks=pytest.mark.slow),
-        pytest.param("global hook", marks=pytest.mark.slow),
+        "environment",
+        "one element",
+        "global hook",
     ],
 )
 def test_a_change_in_a_late_pass_is_noticed_at_once(script: Path, before: dict[str, Any], kind: str) -> None:
@@ -270,7 +266,6 @@ def test_a_change_in_a_late_pass_is_noticed_at_once(script: Path, before: dict[s
     assert same == pytest.approx(losses, rel=1e-5) and fewer < calls
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["two forms", "modes", "wrapped"])
 def test_forms_modes_and_wrappers_train_the_same(script: Path, before: dict[str, Any], kind: str) -> None:
     (losses, calls), (same, fewer, said) = before[kind], kept(script, kind)
@@ -279,20 +274,17 @@ def test_forms_modes_and_wrappers_train_the_same(script: Path, before: dict[str,
     assert "could not be set" not in said and "was stopped" not in said
 
 
-@pytest.mark.slow
 def test_weights_replaced_beside_their_version_are_noticed(script: Path, before: dict[str, Any]) -> None:
     kind = "written beside the version"
     (losses, _), (same, _, _) = before[kind], kept(script, kind)
     assert same == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.slow
 def test_a_module_that_is_not_there_is_said(script: Path, before: dict[str, Any]) -> None:
     (losses, _), (same, _, said) = before["plain"], kept(script, "plain", features_once="Model.encoder")
     assert same == losses and "features_once could not be set: there is no such module" in said
 
 
-@pytest.mark.slow
 def test_no_room_for_all_samples_costs_nothing_but_the_gain(script: Path, before: dict[str, Any]) -> None:
     (losses, calls), (same, fewer, _) = before["plain"], kept(script, "plain", sample_cache_bytes=1024)
     assert same == pytest.approx(losses, rel=1e-5) and fewer == calls

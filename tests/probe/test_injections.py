@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from flatout.machine.snapshot import take_snapshot
-from flatout.probe.injections import backends
 from flatout.runner.command import injecting_environment
+
+pytestmark = pytest.mark.slow
 
 TRAINING = """
 import json, sys, torch
@@ -73,7 +74,6 @@ def plain(script: Path) -> dict[str, Any]:
     return seen
 
 
-@pytest.mark.slow
 def test_settings_of_the_loader_reach_the_training_and_not_the_validation(script: Path, plain: dict[str, Any]) -> None:
     seen, said = trained(script, num_workers=2, persistent_workers=True, prefetch_factor=3, worker_threads=1)
     assert (seen["workers"], seen["prefetch"], seen["persistent"], seen["val_workers"]) == (2, 3, True, 0)
@@ -81,14 +81,12 @@ def test_settings_of_the_loader_reach_the_training_and_not_the_validation(script
     assert "could not be set" not in said
 
 
-@pytest.mark.slow
 def test_a_larger_batch_scales_the_learning_rate(script: Path, plain: dict[str, Any]) -> None:
     seen, _ = trained(script, batch_size=16, lr_factor=2.0)
     assert (set(seen["sizes"]), seen["val_size"], seen["steps"]) == ({16}, 8, plain["steps"] // 2)
     assert seen["lr"] == pytest.approx(2 * plain["lr"])
 
 
-@pytest.mark.slow
 def test_gathered_gradients_are_those_of_the_large_batch(script: Path) -> None:
     gathered, _ = trained(script, accumulate=2)
     large, _ = trained(script, batch_size=16)
@@ -98,7 +96,6 @@ def test_gathered_gradients_are_those_of_the_large_batch(script: Path) -> None:
     assert means == pytest.approx(large["losses"], rel=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bf16", "fp16"])
 def test_autocast_gives_float32_outputs_and_close_losses(script: Path, plain: dict[str, Any], kind: str) -> None:
     seen, said = trained(script, autocast=kind)
@@ -108,7 +105,6 @@ def test_autocast_gives_float32_outputs_and_close_losses(script: Path, plain: di
     assert "could not be set" not in said
 
 
-@pytest.mark.slow
 def test_model_and_optimizer_take_their_forms(script: Path, plain: dict[str, Any]) -> None:
     seen, said = trained(script, channels_last=True, optimizer_form="fused", tf32=True, cudnn_benchmark=True)
     assert (seen["last"], seen["fused"], seen["tf32"]) == (True, True, "high")
@@ -116,7 +112,6 @@ def test_model_and_optimizer_take_their_forms(script: Path, plain: dict[str, Any
     assert "could not be set" not in said
 
 
-@pytest.mark.slow
 def test_at_the_end_it_is_said_what_was_set_and_what_nothing_took(script: Path) -> None:
     _, said = trained(script, cudnn_benchmark=True, lr_factor=2.0, chunk_cache_bytes=10**6)
     lines = [line for line in said.splitlines() if line.startswith("flatout: ")]
@@ -125,7 +120,6 @@ def test_at_the_end_it_is_said_what_was_set_and_what_nothing_took(script: Path) 
     assert lines[1:] == ["flatout: chunk_cache_bytes had no effect: nothing in this training took it"]
 
 
-@pytest.mark.slow
 def test_what_cannot_be_set_is_told_and_the_training_goes_on(
     script: Path, plain: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,14 +131,12 @@ def test_what_cannot_be_set_is_told_and_the_training_goes_on(
     assert "'int3' is neither bf16 nor fp16" in said
 
 
-@pytest.mark.slow
 def test_the_model_is_compiled(script: Path, plain: dict[str, Any]) -> None:
     seen, _ = trained(script, compile="default")
     assert seen["compiled"]
     assert seen["losses"] == pytest.approx(plain["losses"], rel=1e-3)
 
 
-@pytest.mark.slow
 def test_a_scalar_on_the_gpu_is_read_when_it_is_looked_at(tmp_path: Path) -> None:
     script = tmp_path / "reading_losses.py"
     script.write_text(
@@ -168,7 +160,6 @@ def test_a_scalar_on_the_gpu_is_read_when_it_is_looked_at(tmp_path: Path) -> Non
     assert done.stderr == "flatout: set lazy_scalars=true\n"
 
 
-@pytest.mark.slow
 def test_checkpoints_beside_the_training_hold_what_was_saved(tmp_path: Path) -> None:
     script = tmp_path / "saving.py"
     script.write_text(
@@ -190,7 +181,6 @@ def test_checkpoints_beside_the_training_hold_what_was_saved(tmp_path: Path) -> 
     assert float(saved[1]["model"]["weight"][0, 0]) == 0.0 and float(saved[2]["model"]["weight"][0, 0]) == 1.0
 
 
-@pytest.mark.slow
 def test_a_copy_is_read_in_place_of_the_folder(tmp_path: Path) -> None:
     real, copy = tmp_path / "real", tmp_path / "copy"
     for folder, text in ((real, "far away"), (copy, "near")):
@@ -214,7 +204,6 @@ def test_a_copy_is_read_in_place_of_the_folder(tmp_path: Path) -> None:
     assert (real / "new.txt").read_text() == "written" and not (copy / "new.txt").exists()
 
 
-@pytest.mark.slow
 def test_a_copy_that_is_not_there_is_refused(tmp_path: Path) -> None:
     environment = injecting_environment() | {"FLATOUT_SETTINGS": json.dumps({"read_from": f"{tmp_path}=/nowhere"})}
     done = subprocess.run([sys.executable, "-c", "import torch"], env=environment, capture_output=True, text=True)
@@ -238,7 +227,6 @@ def _read(path):
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["read_from", "read_through"])
 def test_libraries_that_open_files_in_c_are_handed_the_copy(tmp_path: Path, setting: str) -> None:
     pytest.importorskip("torchvision")
@@ -304,7 +292,6 @@ for step in range(4):
 """
 
 
-@pytest.mark.slow
 def test_a_loss_is_scaled_for_several_optimizers_at_once(tmp_path: Path) -> None:
     script = tmp_path / "two.py"
     script.write_text(TWO_OPTIMIZERS)
@@ -318,7 +305,6 @@ def test_a_loss_is_scaled_for_several_optimizers_at_once(tmp_path: Path) -> None
     assert losses[1][-1] < losses[1][0]
 
 
-@pytest.mark.slow
 def test_a_pipeline_cuts_before_it_changes_colours(tmp_path: Path) -> None:
     script = tmp_path / "pictures.py"
     script.write_text(
@@ -399,7 +385,6 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow
 def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(DEBUGGED)
@@ -413,28 +398,6 @@ def test_switches_for_debugging_stay_off_and_the_script_does_not_notice(tmp_path
     assert "could not be set" not in said
     _, said = trained(script, debugging_off="nonsense")
     assert "debugging_off" in said and "'nonsense' is none of anomaly_mode" in said
-
-
-SWITCHING = """
-import json, sys
-print(json.dumps([sys.getswitchinterval(), sys.setswitchinterval(0.002), sys.getswitchinterval()]))
-"""
-
-
-def test_threads_give_up_the_interpreter_lock_sooner_unless_the_script_sets_it(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import torch\n" + SWITCHING)
-    (before, _, set_by_it), said = trained(script, switch_interval_us=500)
-    assert (before, set_by_it) == (pytest.approx(0.0005), pytest.approx(0.002))
-    assert "could not be set" not in said
-
-
-def test_a_sooner_switch_is_undone() -> None:
-    before = sys.getswitchinterval()
-    undo = backends.switch("switch_interval_us", 500)
-    switched = sys.getswitchinterval()
-    undo()
-    assert (switched, sys.getswitchinterval()) == (pytest.approx(0.0005), before)
 
 
 FAULTING = """
@@ -462,7 +425,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_freed_memory_stays_in_the_process_and_in_those_that_it_forks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAULTING)
@@ -484,7 +446,6 @@ print(json.dumps({"points": points.tolist(), "said": said}))
 """
 
 
-@pytest.mark.slow
 def test_copies_inside_vmap_are_left_alone(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(VECTORIZED)
@@ -492,7 +453,6 @@ def test_copies_inside_vmap_are_left_alone(tmp_path: Path) -> None:
     assert seen["points"] == [[2.0, 2.0]] * 3 and "pinned" not in seen["said"]
 
 
-@pytest.mark.slow
 def test_large_tensors_lie_in_huge_pages_where_the_kernel_gives_them_to_who_asks(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FAULTING)

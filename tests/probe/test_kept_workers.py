@@ -9,6 +9,8 @@ import pytest
 
 from tests.probe.test_injections import trained
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, os, torch
 from torch.utils.data import DataLoader, Dataset, Subset
@@ -43,7 +45,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("without_coverage")
 @pytest.mark.parametrize("settings", [{"num_workers": 2}, {"num_workers": 1, "persistent_workers": True}])
 def test_order_random_numbers_and_changes_of_the_data_set_stay(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -105,7 +106,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("without_coverage")
 def test_only_the_workers_of_the_validation_are_kept(tmp_path: Path) -> None:
     script = tmp_path / "validating.py"

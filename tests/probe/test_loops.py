@@ -7,8 +7,9 @@ import pytest
 from flatout.probe import events
 from tests.probe.recorded import run_probed
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_a_loader_built_anew_each_epoch_is_one_loader(tmp_path):
     source = """
         import torch
@@ -38,7 +39,6 @@ def test_a_loader_built_anew_each_epoch_is_one_loader(tmp_path):
     assert starts["a"].tolist()[:3] == [0, 1, 2]
 
 
-@pytest.mark.slow
 def test_a_loader_is_known_again_also_while_the_sampler_holds_the_frame_that_made_the_last_one(tmp_path):
     source = """
         import sys, time, torch
@@ -115,7 +115,6 @@ LOOPS = """
 """
 
 
-@pytest.mark.slow
 def test_loops_of_many_shapes_leave_the_right_events(tmp_path):
     probed = run_probed(tmp_path, LOOPS)
     assert probed.code == 0, probed.err
@@ -138,7 +137,6 @@ def test_loops_of_many_shapes_leave_the_right_events(tmp_path):
     assert (waits["b"] & 0xFFFFFFFF).tolist() == [4] * 13 + [2]
 
 
-@pytest.mark.slow
 def test_reads_of_a_device_carry_the_users_line(tmp_path):
     source = """
         import torch
@@ -166,7 +164,6 @@ def test_reads_of_a_device_carry_the_users_line(tmp_path):
     assert probed.main.names.text(int(reads["a"][0])) == "item"
 
 
-@pytest.mark.slow
 def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
     source = """
         import sys, time, torch
@@ -198,7 +195,6 @@ def test_time_on_a_core_and_time_blocked_are_told_apart(tmp_path):
     assert shares["asleep"].min() < 0.2
 
 
-@pytest.mark.slow
 def test_arrays_that_are_read_whole_are_counted_and_memory_maps_are_not(tmp_path):
     source = """
         import os, sys
@@ -231,7 +227,6 @@ def test_arrays_that_are_read_whole_are_counted_and_memory_maps_are_not(tmp_path
         assert (read["a"], read["b"] & ((1 << 48) - 1), read["b"] >> 48) == (32 * 64 * 64, 32 * 64 * 64, 3)
 
 
-@pytest.mark.slow
 def test_transforms_are_timed_with_the_pixels_they_see(tmp_path):
     source = """
         import torch

@@ -14,6 +14,8 @@ import pytest
 
 from flatout.runner.command import injecting_environment
 
+pytestmark = pytest.mark.slow
+
 pd = pytest.importorskip("pandas")
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -73,7 +75,6 @@ for number in range(4):
 """
 
 
-@pytest.mark.slow
 def test_what_a_program_does_with_a_table_changes_no_later_one(table: Path) -> None:
     before, _ = printed(table, USES)
     seen, said = printed(table, USES, table_cache_bytes=1 << 28)
@@ -94,7 +95,6 @@ for number in range(4):
 """
 
 
-@pytest.mark.slow
 def test_arrays_of_a_table_can_be_written_to_as_those_of_one_that_was_read(table: Path) -> None:
     before, _ = printed(table, ARRAYS)
     seen, said = printed(table, ARRAYS, table_cache_bytes=1 << 28)
@@ -116,7 +116,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_workers_keep_what_they_read_and_it_took_effect(table: Path) -> None:
     seen, said = printed(table, WORKERS, table_cache_bytes=1 << 28)
     assert seen == [str([[float(place % 3 + 1) for place in range(start, start + 5)] for start in range(0, 30, 5)])] * 2
@@ -143,7 +142,6 @@ print(os.path.basename(told[0].filename))
 """
 
 
-@pytest.mark.slow
 def test_options_arrow_memory_and_the_lines_of_warnings(table: Path) -> None:
     (table / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
     before, _ = printed(table, OPTIONS)
@@ -163,7 +161,6 @@ for number in range(3):
 """
 
 
-@pytest.mark.slow
 def test_a_file_that_is_written_anew_is_read_anew(table: Path) -> None:
     seen, said = printed(table, CHANGED.replace("settled(", "len("), table_cache_bytes=1 << 28)
     assert seen == [f"[[{a}, {b}]] [[{a}, {b}]]" for _ in range(3) for a, b in ((1, 2), (3, 4), (5, 6))], said
@@ -178,7 +175,6 @@ for _ in range(6):
 """
 
 
-@pytest.mark.slow
 def test_a_table_that_is_written_to_is_read_from_then_on(table: Path) -> None:
     seen, said = printed(table, WRITES, table_cache_bytes=1 << 28)
     assert seen[-2:] == ["[2, 3, 4]"] * 2, said
@@ -200,7 +196,6 @@ print(len(reads))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("room", "reads"), [(1 << 28, 4), (20, 12), (80, 20), (10, 20)])
 def test_a_file_is_parsed_twice_where_it_fits(table: Path, room: int, reads: int) -> None:
     seen, said = printed(table, FASTER, table_cache_bytes=room)

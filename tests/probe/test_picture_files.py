@@ -12,8 +12,9 @@ import pytest
 
 from flatout.runner.command import injecting_environment
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_pictures_are_decoded_at_the_scale_that_is_needed(tmp_path: Path) -> None:
     script = tmp_path / "pictures.py"
     script.write_text(
@@ -63,7 +64,6 @@ assert seen == [("one.bmp", colour) for colour in (1, 1, 2, 3, 3, 4)], seen
 """
 
 
-@pytest.mark.slow
 def test_a_file_that_is_written_again_is_read_again_and_pictures_keep_their_name(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(REWRITTEN)

@@ -13,6 +13,8 @@ from flatout.record import load_run
 from tests.probe.recorded import run_probed
 from tests.probe.test_injections import TRAINING
 
+pytestmark = pytest.mark.slow
+
 VALUES: dict[str, Any] = {
     "start_method": "spawn",
     "lr_factor": 1.5,
@@ -48,20 +50,17 @@ def recorded(folder: Path, settings: dict[str, Any]) -> None:
     assert counts["OPTIMIZER"] == counts["BACKWARD"] // settings.get("accumulate", 1)
 
 
-@pytest.mark.slow
 def test_all_settings_together(tmp_path: Path) -> None:
     assert None not in INJECTED.values()
     recorded(tmp_path, {name: value for name, value in INJECTED.items() if name not in SLOW | {"batch_size"}})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_a_few_settings_at_once(tmp_path: Path, group: int) -> None:
     """What one setting hides in a run with all of them shows without it."""
     recorded(tmp_path, {"num_workers": 1} | {name: INJECTED[name] for name in sorted(INJECTED)[group::GROUPS]})
 
 
-@pytest.mark.slow
 def test_what_could_not_be_timed_is_a_problem_of_the_record(tmp_path: Path) -> None:
     probed = run_probed(tmp_path, TRAINING)
     assert probed.run is not None

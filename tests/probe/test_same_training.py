@@ -7,6 +7,8 @@ import pytest
 from tests.probe.parts import SCRIPTS
 from tests.probe.recorded import run_bare, run_probed
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
     import random, sys
     import numpy, torch
@@ -42,14 +44,13 @@ TRAIN = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "workers",
     [
         ("0", "none"),
         ("2", "fork"),
-        pytest.param(("1", "spawn"), marks=pytest.mark.slow),
-        pytest.param(("1", "forkserver"), marks=pytest.mark.slow),
+        ("1", "spawn"),
+        ("1", "forkserver"),
     ],
 )
 def test_losses_and_random_states_are_the_same_bit_for_bit(tmp_path, workers):
@@ -78,7 +79,6 @@ def test_losses_and_random_states_are_the_same_bit_for_bit(tmp_path, workers):
 COMPILE = (SCRIPTS / "compiling.py").read_text()
 
 
-@pytest.mark.slow
 def test_fullgraph_compile_still_compiles_to_the_same_graphs(tmp_path):
     bare = run_bare(tmp_path, COMPILE, "inductor")
     probed = run_probed(tmp_path, COMPILE, "inductor", env={"FLATOUT_DEVICE_HOOKS": "1"})
@@ -88,7 +88,6 @@ def test_fullgraph_compile_still_compiles_to_the_same_graphs(tmp_path):
     assert probed.counts()["COMPILE"] >= 3
 
 
-@pytest.mark.slow
 def test_nothing_of_the_probe_is_saved_or_copied_with_a_model(tmp_path):
     source = """
         import copy, pickle, torch

@@ -61,7 +61,7 @@ def trained(folder: Path, first: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [pytest.param("", marks=pytest.mark.slow), "torch.set_default_dtype(torch.float64)"])
+@pytest.mark.parametrize("first", ["", "torch.set_default_dtype(torch.float64)"])
 def test_model_batches_and_losses_are_float32_and_the_losses_agree(tmp_path: Path, first: str) -> None:
     wide = trained(tmp_path, first)
     narrow = trained(tmp_path, first, float32=True)

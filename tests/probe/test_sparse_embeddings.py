@@ -79,13 +79,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "layouts", "said"),
-    [
-        pytest.param(*case, marks=[] if case[0] in ("plain", "adam", "clip_grad_norm_") else pytest.mark.slow)
-        for case in KINDS
-    ],
-)
+@pytest.mark.parametrize(("kind", "layouts", "said"), KINDS)
 def test_the_weights_become_the_same(
     tmp_path: Path, dense: dict[str, list[float]], kind: str, layouts: list[str], said: str
 ) -> None:

@@ -11,6 +11,8 @@ from flatout.probe.contract import BACKWARD_ENDED
 from flatout.record.kernel_trace import KernelTrace, read_trace
 from tests.probe.recorded import run_probed
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
     import os, struct, torch
     torch.manual_seed(0)
@@ -55,7 +57,6 @@ SCRIPT = """
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["manual", "lbfgs", "sgd"])
 def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: str) -> None:
     ran = run_probed(tmp_path, SCRIPT, kind)
@@ -68,7 +69,6 @@ def test_a_trace_is_written_whatever_updates_the_weights(tmp_path: Path, kind: s
     assert trace.regions.name.count(BACKWARD_ENDED) == (4 if kind == "manual" else 0)
 
 
-@pytest.mark.slow
 def test_a_folder_with_a_newline_in_its_name_gets_its_trace(tmp_path: Path) -> None:
     folder = tmp_path / "a\nb"
     folder.mkdir()
@@ -78,7 +78,6 @@ def test_a_folder_with_a_newline_in_its_name_gets_its_trace(tmp_path: Path) -> N
     assert isinstance(read_trace(path), KernelTrace)
 
 
-@pytest.mark.slow
 def test_a_step_with_a_backward_pass_for_each_sample_is_traced_whole(tmp_path: Path) -> None:
     ran = run_probed(tmp_path, SCRIPT, "each_sample")
     assert ran.faults() == []
@@ -87,7 +86,6 @@ def test_a_step_with_a_backward_pass_for_each_sample_is_traced_whole(tmp_path: P
     assert sum(name.startswith(STEP) for name in trace.regions.name) >= 2
 
 
-@pytest.mark.slow
 def test_of_steps_as_long_as_the_trace_one_whole_one_is_traced(tmp_path: Path) -> None:
     short = "import sys, time\n    sys.modules['_flatout_probe.trace'].LONGEST_NS = 1_000_000\n"
     script = SCRIPT.replace("import sys, time\n", short).replace("else:\n", "else:\n            time.sleep(0.01)\n")
@@ -99,7 +97,6 @@ def test_of_steps_as_long_as_the_trace_one_whole_one_is_traced(tmp_path: Path) -
     assert sum(name.startswith(STEP) for name in trace.regions.name) == 2
 
 
-@pytest.mark.slow
 def test_of_steps_of_very_many_operators_one_whole_one_is_traced(tmp_path: Path) -> None:
     ran = run_probed(tmp_path, SCRIPT, "many_nodes")
     assert ran.code == 0, ran.err

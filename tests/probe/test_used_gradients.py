@@ -9,6 +9,8 @@ import pytest
 
 from tests.probe.test_injections import trained
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json
 import torch
@@ -95,8 +97,7 @@ def changed_training(tmp_path: Path, kind: str) -> tuple[dict[str, Any], str]:
     return seen[kind], said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["simple", "leaf", *(pytest.param(kind, marks=pytest.mark.slow) for kind in SEVERAL)])
+@pytest.mark.parametrize("kind", ["simple", "leaf", *SEVERAL])
 def test_the_training_is_the_same_and_backward_passes_are_shorter(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str
 ) -> None:
@@ -107,7 +108,6 @@ def test_the_training_is_the_same_and_backward_passes_are_shorter(
     assert changed == plain[kind] | {"late": late}, "passes of the last ten steps through the backbone"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "why"), [(CLIPPED, "clipped by their norm"), (ALL_USED, "optimizers use all gradients")]
 )
@@ -119,7 +119,6 @@ def test_where_they_may_be_used_nothing_is_left_out(
     assert "used_gradients" in said and why in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", READ)
 def test_code_that_reads_them_is_noticed_and_all_are_computed_from_then_on(
     tmp_path: Path, plain: dict[str, dict[str, Any]], kind: str

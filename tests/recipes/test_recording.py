@@ -18,13 +18,14 @@ from flatout.record import list_runs
 from flatout.runner.folder import exclusive
 from tests.recipes.small_training import TINY
 
+pytestmark = pytest.mark.slow
+
 
 def words(photographs: Path, folder: Path, *more: str) -> list[str]:
     settings = [word for setting in (*TINY, *more) for word in ("--set", setting)]
     return ["train", "demo", "--data", str(photographs), *settings, "--quiet", "--output", str(folder)]
 
 
-@pytest.mark.slow
 def test_a_resume_of_a_finished_training_records_nothing(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,7 +45,6 @@ def test_a_resume_of_a_finished_training_records_nothing(
     assert "trained already" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.slow
 def test_beside_a_training_that_is_recorded_another_one_trains(
     photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,7 +56,6 @@ def test_beside_a_training_that_is_recorded_another_one_trains(
     assert (tmp_path / "run" / "summary.json").is_file()
 
 
-@pytest.mark.slow
 def test_a_training_that_was_stopped_before_its_first_checkpoint_resumes_and_starts(
     photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -71,7 +70,6 @@ def test_a_training_that_was_stopped_before_its_first_checkpoint_resumes_and_sta
         assert (folder / "last.ckpt").is_file()
 
 
-@pytest.mark.slow
 def test_an_interrupted_training_is_listed_as_interrupted_under_its_recipes_name(
     photographs: Path, tmp_path: Path
 ) -> None:
