@@ -9,7 +9,7 @@ from flatout.probe import events as kinds
 from flatout.record import Events
 from flatout.record.names import Names
 
-FEW_STEPS = 0.25
+FEW_STEPS = 0.25  # of all
 _MANY_CALLS = 4  # of one module between two backward passes
 
 
@@ -20,18 +20,19 @@ def evaluation_calls(events: Events) -> Flags:
     """
     without_gradients = (events["a"] == 0) & (events["b"] != kinds.TRAINS)
     forward = events["kind"] == kinds.FORWARD
-    return np.asarray(forward & (without_gradients | (events["b"] == kinds.HAS_TRAINED) | calls_in_a_row(events)))
+    return np.asarray(forward & (without_gradients | (events["b"] == kinds.HAS_TRAINED) | _in_a_row(events)))
 
 
-def calls_in_a_row(events: Events) -> Flags:
-    """Calls with gradients in evaluation mode, of a module that few steps call, and these many times.
+def _in_a_row(events: Events) -> Flags:
+    """Calls in evaluation mode with gradients, of modules that few steps call, and then many times.
 
-    A backward pass through so many of them is unlikely. So is validated what is trained by calls of its parts: a model
-    with a method for its loss, say, which calls the layers.
+    That a backward pass goes through so many of them is unlikely. A model that is trained by calls of its parts, as by
+    a method for its loss, is evaluated so.
     """
     back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
     found = np.zeros(len(events), bool)
-    calls = np.flatnonzero((events["kind"] == kinds.FORWARD) & (events["a"] == 1) & (events["b"] != kinds.TRAINS))
+    with_gradients = (events["a"] == 1) & (events["b"] == kinds.EVALUATES)
+    calls = np.flatnonzero((events["kind"] == kinds.FORWARD) & with_gradients)
     step = np.searchsorted(back, events["start"][calls])
     for name in np.unique(events["arg"][calls]):
         mine = events["arg"][calls] == name

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flatout.measure.forward_calls import FEW_STEPS, calls_in_a_row, evaluation_calls, training_calls
+from flatout.measure.forward_calls import FEW_STEPS, evaluation_calls, training_calls
 from flatout.measure.timeline import Flags, Ints, Pieces, intervals, union
 from flatout.measure.training import Training
 from flatout.probe import events as kinds
@@ -95,14 +95,13 @@ def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     """
     events = training.events
     back = np.sort(events["start"][events["kind"] == kinds.BACKWARD])
-    evaluates, in_a_row = evaluation_calls(events), calls_in_a_row(events)
-    passes, in_a_row = events[evaluates], in_a_row[evaluates]
+    passes = events[evaluation_calls(events)]
     step = np.searchsorted(back, passes["start"])
     takes_part = passes["a"] == 1
     for name in np.unique(passes["arg"]):
         mine = passes["arg"] == name
         takes_part |= mine & (len(np.unique(step[mine])) > FEW_STEPS * len(back))
-    passes = passes[~takes_part | _between_steps(training, passes, in_a_row)]
+    passes = passes[~takes_part | _between_steps(training, passes)]
     turn = np.searchsorted(resumes, passes["start"], "right")
     within = turn < len(resumes)  # what follows the last event of training is no part of it
     begin, turn = passes["start"][within].astype(np.int64), turn[within]
@@ -110,7 +109,7 @@ def _by_forward(training: Training, resumes: Ints) -> tuple[Ints, Ints]:
     return begin[first], resumes[turn[first]]
 
 
-def _between_steps(training: Training, passes: Events, in_a_row: Flags) -> Flags:
+def _between_steps(training: Training, passes: Events) -> Flags:
     """True for passes between an update of the weights and the first sign of the next step.
 
     That is a batch or zero_grad(); for a module that was trained by calls of its own, such a call too, and for calls in
@@ -125,6 +124,7 @@ def _between_steps(training: Training, passes: Events, in_a_row: Flags) -> Flags
     inside = (following > 0) & (following < len(marks))
     before, after = marks[np.maximum(following - 1, 0)], marks[np.minimum(following, len(marks) - 1)]
     batch = np.isin(after["kind"], (kinds.BATCH_WAIT, kinds.ITER_START))
+    in_a_row = (passes["a"] == 1) & (passes["b"] == kinds.EVALUATES)  # else they were no evaluation
     own = (passes["b"] == kinds.HAS_TRAINED) & (after["arg"] == passes["arg"])
     same = (after["kind"] == kinds.FORWARD) & (own | in_a_row)
     updated = (before["kind"] == kinds.OPTIMIZER) & (batch | same | (after["kind"] == kinds.ZERO_GRAD))
