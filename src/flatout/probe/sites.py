@@ -22,14 +22,13 @@ def _library_folders():
     folders.discard(sysconfig.get_paths().get("data"))
     folders.discard(sysconfig.get_paths().get("scripts"))
     folders.add(os.path.dirname(os.path.abspath(__file__)))
-    folders.update(os.path.abspath(entry) for entry in sys.path if _holds_packages(entry))
+    others = {os.path.abspath(entry) for entry in sys.path} - folders - {os.getcwd()}
+    folders.update(folder for folder in others if _holds_packages(folder))
     return tuple(os.path.join(folder, "") for folder in folders if folder)
 
 
 def _holds_packages(folder):
     """Whether pip installed packages into a folder of the path: ``pip install --target``, and PYTHONPATH."""
-    if not folder or os.path.abspath(folder) == os.getcwd():
-        return False
     try:
         return any(name.endswith(".dist-info") for name in os.listdir(folder))
     except OSError:
