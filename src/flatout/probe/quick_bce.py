@@ -24,13 +24,13 @@ def binary_cross_entropy(input, target, reduction):
         None where torch's own has to decide: values below 0 or above 1, or a NaN.
     """
     low, high = torch.aminmax(target.detach())
-    if not (low >= 0 and high <= 1):  # some versions refuse it
+    if not (low >= 0 and high <= 1):  # torch refuses it
         return None
-    loss = _WithGradient.apply(input, target, reduction)
+    loss = BinaryCrossEntropy.apply(input, target, reduction)
     return loss if loss.detach().sum().isfinite() else None
 
 
-class _WithGradient(Function):  # type: ignore[misc]
+class BinaryCrossEntropy(Function):  # type: ignore[misc]
     """The loss, and the gradient by torch's own kernel."""
 
     @staticmethod
