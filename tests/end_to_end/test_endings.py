@@ -41,6 +41,12 @@ def test_a_bound_ends_the_whole_tree_with_a_report_and_exit_code_0(tmp_path: Pat
     assert done.left == ()
 
 
+def test_a_training_that_ends_before_the_trace_is_said_to_have(tmp_path: Path) -> None:
+    done = profile(tmp_path, PYTHON, script(tmp_path), "21", "0.3", "0", options=STEPS)
+    assert (done.code, done.info["stop"]) == (0, "steps")
+    assert done.info["problems"] == ["no kernel trace: the training ended first"]
+
+
 def test_a_step_that_takes_long_at_the_end_of_the_window_is_a_part_of_it(tmp_path: Path) -> None:
     stalling = TRAIN.replace(
         "time.sleep(pause_s)",

@@ -326,23 +326,27 @@ class _Session:
         self._wait_for(lambda later: later.steps > live.steps, within_s)
 
     def _take_trace(self, step_s: float) -> bool:
-        """Have the kernel trace taken; False if the training took no steps for it in time."""
+        """Have the kernel trace taken; False if the steps for it came too late."""
         if 5 * step_s > TRACE_WITHIN_S:
             self.info["problems"].append(f"no kernel trace: a step takes {duration(step_s)}, three would take too long")
             return True
         self.progress.say("measured; three more steps for the kernel trace")
-        if self._wait_for(lambda live: live.traced, TRACE_WITHIN_S):
-            self.info["problems"].append(f"no kernel trace within {duration(TRACE_WITHIN_S)}")
-            return False
-        return True
+        return self._after_window("no kernel trace", lambda live: live.traced, TRACE_WITHIN_S)
 
     def _experiment(self) -> bool:
-        """Have changes tried; False if the training took no steps for it in time."""
+        """Have changes tried; False if the steps for them came too late."""
         self.progress.say("measured; up to ten seconds more to try what slows the steps down")
-        if self._wait_for(lambda live: live.experimented, EXPERIMENTS_WITHIN_S):
-            self.info["problems"].append(f"nothing was tried after the window within {duration(EXPERIMENTS_WITHIN_S)}")
-            return False
-        return True
+        without = "nothing was tried after the window"
+        return self._after_window(without, lambda live: live.experimented, EXPERIMENTS_WITHIN_S)
+
+    def _after_window(self, without: str, reached: Callable[[Live], bool], seconds: float) -> bool:
+        """Wait for what follows the window, or say why the report goes without it; False if it came too late."""
+        late = self._wait_for(reached, seconds)
+        if late:
+            self.info["problems"].append(f"{without} within {duration(seconds)}")
+        elif not self.signals.stop and not reached(self.reader.read()):
+            self.info["problems"].append(f"{without}: the training ended first")
+        return not late
 
     def _wait_for(self, reached: Callable[[Live], bool], seconds: float) -> bool:
         """Wait until the training says so; True if it still trains and has not when the time is up."""
