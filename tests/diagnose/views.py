@@ -31,6 +31,7 @@ from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slice_writes import SliceWrites
 from flatout.measure.slow_kernels import SlowKernel, SlowKernels
 from flatout.measure.stepwise_layers import StepwiseLayer
+from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -374,6 +375,17 @@ def repeated(joined: float | None = 0.2, **changes: Any) -> RepeatedWeight:
 def stepwise(view: MeasuredRun) -> MeasuredRun:
     """The run with a recurrent layer of 96 calls that take half of a step; one call takes a quarter of that."""
     return replace(view, stepwise_layers=(StepwiseLayer("Net.lstm", "LSTM", 96, 5e-5, 0.25, 0.2, 0.3),))
+
+
+# Of a step of 10 ms; one layer takes a quarter of 2 ms, twice.
+HEADS = UnmergedLayers(
+    "addmm", 8, 2, (1280, 512), 0.002, 0.25, 0.2, 0.3, (Line("/code/net.py", 9, "forward", "", 0.0),)
+)
+
+
+def unmerged(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with eight heads of one input, twice in each step of 10 ms."""
+    return replace(view, unmerged_layers=(replace(HEADS, **changes),))
 
 
 def same_samples(view: MeasuredRun, same: bool | None = True) -> MeasuredRun:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flatout.measure.build import build_view
-from flatout.measure.called_functions import _outermost, hook_functions, package_of
+from flatout.measure.called_functions import _feeds_step, _outermost, hook_functions, package_of
 from flatout.measure.samples import stack_samples
 from flatout.record import load_run
 from flatout.results import Line
@@ -46,6 +46,28 @@ MAIN = [user("train"), user("<module>")]
 def test_the_outermost_function_that_is_no_part_of_the_step(frames: list[list[object]], name: str | None) -> None:
     found = _outermost(frames, LOOP)
     assert (found and found[1]) == name
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "feeds"),
+    [
+        ("Data.get_slice", "inputs, A, targets = data.get_slice(i)", True),
+        ("Net.compute_scores", "return targets, model.compute_scores(hidden, mask)", True),
+        ("draw", "for noise in draw(64):", True),
+        ("draw", "x, y = draw(64)", True),
+        ("Journal.write", "journal.write(step, loss)", False),
+        ("quality", "values.append(quality(output))", False),
+        ("Ranking.value", "train_auc = ranking.value()", False),
+        ("accuracy", "top = accuracy(output, y)", False),
+        ("log_losses", "shown = log_losses(loss)", False),
+        ("logits_of", "found = logits_of(x)", True),
+        ("get_state", "state = get_state(env)", True),
+        ("depth", "", False),
+    ],
+)
+def test_a_function_feeds_the_step_where_its_result_is_taken(function: str, line: str, feeds: bool) -> None:
+    loop = [HERE, 9, "train", line, True]
+    assert _feeds_step([user("inner"), user(function), loop, user("<module>")], (HERE, function)) == feeds
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ from tests.diagnose.views import (
     stepwise,
     traced,
     tried,
+    unmerged,
     unused,
     with_discarded,
     with_frozen,
@@ -477,11 +478,9 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     ),
     "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
     "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),
+    "merge_layers": (lambda: unmerged(healthy()), lambda: unmerged(starved())),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
-    "split_weight": (
-        lambda: replace(healthy(), repeated_rows=ROWS),
-        lambda: replace(starved(), repeated_rows=ROWS),
-    ),
+    "split_weight": (lambda: replace(healthy(), repeated_rows=ROWS), lambda: replace(starved(), repeated_rows=ROWS)),
     "compute_once": (
         lambda: replace(healthy(), repeated_work=TWICE),
         lambda: replace(starved(), repeated_work=replace(TWICE, part=0.01, with_backward=0.02)),

@@ -479,6 +479,12 @@ def test_what_changes_tensors_in_place_reports_nothing() -> None:
     assert offered(view)["report_less"].settings == {"call_every": "me/train.py:log:10"}
 
 
+def test_what_the_step_takes_reports_nothing() -> None:
+    called = [CalledFunction("/home/me/train.py", "scores", 0.008 * BATCHES, feeds_step=True)]
+    view = replace(healthy(busy=COMPUTE | {"host_other": 0.008}), called_functions={"host_other": called})
+    assert "report_less" not in offered(view)
+
+
 def test_validation_that_keeps_gradients_is_to_leave_them_out() -> None:
     view = healthy(gaps={"validation": 1.0})
     kept = offered(replace(view, validation_calls=ValidationCalls(0.8, 1.0)))["validate_without_gradients"]

@@ -40,6 +40,7 @@ from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.traced_operators import measure_operators
 from flatout.measure.training import Training, find_training
 from flatout.measure.unfinished_validation import with_unfinished_validation
+from flatout.measure.unmerged_layers import read_unmerged_layers
 from flatout.measure.usage import summarize
 from flatout.measure.usual_steps import of_usual_steps
 from flatout.measure.validation import validation_calls, validation_regions
@@ -123,6 +124,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_rows=read_repeated_rows(training.process),
         writing_lines=read_writing_lines(training.process),
         stepwise_layers=read_stepwise_layers(training.process),
+        unmerged_layers=read_unmerged_layers(training.process),
         frozen_modules=read_frozen_modules(training.process),
         discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),

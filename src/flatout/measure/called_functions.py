@@ -27,6 +27,14 @@ _OF_METRICS = re.compile(r"/(torchmetrics/(metric|collections)\.py|(sklearn|torc
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w+)")
 _MEASURED = ("forward", "loss")
 _IN_PLACE = re.compile(r"\.[a-z]\w*[a-z0-9]_\(|\.data(\[.*\])?\s*[-+*/]?=[^=]|\.load_state_dict\(")
+# A line that begins with a call, and so goes without what that returns.
+_DISCARDS = re.compile(r"(?!(?:return|yield|await|if|elif|while|for|with|assert|del|raise)\b)[\w.\[\]\"\']+\(")
+_REPORTS = re.compile(
+    r"acc|auc|metric|precision|recall|psnr|ssim|dice|bleu|confusion|perplexity|(?:^|[._])log(?:$|_)|logg|print|plot|show|"
+    r"save|dump|write|record|report|eval|monitor|statistic|grad_norm|visuali|summar|histogram|"
+    r"(?:^|[._])(?:f1|iou|wer|cer|stats|norms?)(?:$|_)",
+    re.IGNORECASE,
+)
 # A function with less than this share of a step's samples is no part of the step: samples at its edges fall on others.
 _OF_STEP = 0.05
 
@@ -40,12 +48,14 @@ class CalledFunction:
         name: qualified, as in ``Journal.write``; before Python 3.11 its last part.
         seconds: of all calls, in one account.
         changes_tensors: a sampled line of the user's in it changes one in place, as an average of weights does.
+        feeds_step: the lines that call it take what it returns; neither they nor its name speak of a metric or report.
     """
 
     file: str
     name: str
     seconds: float
     changes_tensors: bool = False
+    feeds_step: bool = False
 
 
 def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: int) -> dict[str, list[CalledFunction]]:
@@ -63,6 +73,7 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
             continue
         seconds: dict[tuple[str, str], float] = {}
         changing = set()
+        taken: dict[tuple[str, str], float] = {}
         for stack, weight in weights.items():
             frames = frames_of(samples.names, stack)
             called = _outermost(frames, of_step)
@@ -70,7 +81,11 @@ def called_functions(charged: Charged, ledger: Ledger, begin_ns: int, end_ns: in
                 seconds[called] = seconds.get(called, 0.0) + account.seconds * weight / total
                 if any(frame[4] and _IN_PLACE.search(str(frame[3])) for frame in _inside(frames, called)):
                     changing.add(called)
-        made = (CalledFunction(*key, each, key in changing) for key, each in seconds.items())
+                if _feeds_step(frames, called):
+                    taken[called] = taken.get(called, 0.0) + account.seconds * weight / total
+        made = (
+            CalledFunction(*key, each, key in changing, taken.get(key, 0.0) > each / 2) for key, each in seconds.items()
+        )
         found[id] = sorted(made, key=lambda one: -one.seconds)
     return found
 
@@ -149,6 +164,18 @@ def _outermost(frames: Sequence[Sequence[Any]], of_step: set[tuple[str, str]]) -
 def _inside(frames: Sequence[Sequence[Any]], function: tuple[str, str]) -> Sequence[Sequence[Any]]:
     """The frames of a stack, innermost first, from its innermost one to that of the function."""
     return frames[: 1 + max(place for place, frame in enumerate(frames) if _function(frame) == function)]
+
+
+def _feeds_step(frames: Sequence[Sequence[Any]], function: tuple[str, str]) -> bool:
+    """Whether the line that calls a function takes what it returns, for more than a report.
+
+    Args:
+        frames: of a stack, the innermost one first.
+        function: file and qualified name.
+    """
+    calling = frames[len(_inside(frames, function)) :]
+    source = str(calling[0][3]).strip() if calling else ""
+    return bool(source) and not _DISCARDS.match(source) and not _REPORTS.search(f"{function[1]} {source}")
 
 
 def _function(frame: Sequence[Any]) -> tuple[str, str]:

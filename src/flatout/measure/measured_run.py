@@ -28,6 +28,7 @@ from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.slice_writes import WritingLine
 from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.measure.thresholds import THIN_BATCHES
+from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.measure.validation import ValidationCalls
 from flatout.measure.validation_workers import ValidationWorkers
 from flatout.results import Account, Ledger, Line
@@ -158,6 +159,7 @@ class MeasuredRun:
     discarded_gradients: DiscardedGradients | str | None = None  # in steps after the window; text and None as above
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     stepwise_layers: tuple[StepwiseLayer, ...] = ()  # in a step after the window
+    unmerged_layers: tuple[UnmergedLayers, ...] = ()  # the same
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

@@ -10,6 +10,7 @@ from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.repeated_work import COMPUTING
 from flatout.measure.stepwise_layers import StepwiseLayer
+from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
@@ -166,6 +167,15 @@ def whole_sequences(context: Context, layers: Sequence[StepwiseLayer]) -> tuple[
     least_s = min(sum(layer.saved_s(layer.high) for layer in layers), passes_s)
     most_s = max(alone_s, passes_s * (1.0 - min(layer.low for layer in layers)))
     return _shorter(context, (alone_s + most_s) / 2, _LEAST_OF_MEASURED * least_s, most_s)
+
+
+def merged_layers(context: Context, layers: Sequence[UnmergedLayers]) -> tuple[Change, Change, Change]:
+    """The change that computes layers of one input as one; then the least and the most it may give: as was measured."""
+    passes_s = context.run.seconds("forward", "loss", "backward") / context.model.batches
+    usual_s = min(sum(one.saved_s(one.part) for one in layers), passes_s)
+    least_s = min(sum(one.saved_s(one.high) for one in layers), passes_s)
+    most_s = min(sum(one.saved_s(one.low) for one in layers), passes_s)
+    return _shorter(context, usual_s, _LEAST_OF_MEASURED * least_s, most_s)
 
 
 def _shorter(context: Context, *saved_s: float) -> tuple[Change, Change, Change]:

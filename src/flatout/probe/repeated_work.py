@@ -18,6 +18,7 @@ from .repeated_rows import RepeatedRows
 from .sites import is_user_file
 from .slice_writes import SliceWrites
 from .stepwise_layers import StepwiseLayers
+from .unmerged_layers import UnmergedLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 from .zero_operands import ZeroOperands
 
@@ -76,6 +77,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
         self._writes: Any = SliceWrites(_line)
+        self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -98,6 +100,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._stepwise.begin()
         self._repeated_rows.begin()
         self._writes.begin()
+        self._unmerged.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -115,6 +118,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
             self._writes.save()
+            self._unmerged.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -173,6 +177,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if node is None:
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             self._writes.look(func._overloadpacket.__name__, args)
+            self._unmerged.look(func._overloadpacket.__name__, args, result)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -94,6 +94,22 @@ REPEATED_ROWS = record(
     },
     required=("ns", "needless_ns", "products", "times", "lines"),
 )
+UNMERGED_LAYERS = items(
+    record(
+        {
+            "operator": text,
+            "layers": whole(1),
+            "groups": whole(1),
+            "input": items(_COUNT, 64),
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "apart_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("operator", "layers", "groups", "input", "lines"),
+    ),
+    64,
+)
 SLICE_WRITES = items(row(text, _COUNT, text, _COUNT), 64)
 LOSS_TARGETS = record(
     {

@@ -18,6 +18,7 @@ from flatout.record.after_window import (
     REPEATED_WORK,
     SLICE_WRITES,
     STEPWISE_LAYERS,
+    UNMERGED_LAYERS,
     UNUSED_GRADIENTS,
     ZERO_OPERANDS,
 )
@@ -105,6 +106,7 @@ PROCESS = record(
         "slice_writes": SLICE_WRITES,
         "loss_targets": LOSS_TARGETS,
         "stepwise_layers": STEPWISE_LAYERS,
+        "unmerged_layers": UNMERGED_LAYERS,
         "zero_operands": ZERO_OPERANDS,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,

@@ -36,7 +36,7 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
     """Call what only reports in every tenth step, or less often where a tenth of it would still be much."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
-    reporting = [one for one in called if not (one.changes_tensors or _MAKES.search(one.name))]
+    reporting = [one for one in called if not (one.changes_tensors or one.feeds_step or _MAKES.search(one.name))]
     costly = [one for one in reporting if one.seconds >= LEAST_SHARE * window_s][:_MOST]
     if not costly:
         return None

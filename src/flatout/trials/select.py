@@ -22,6 +22,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "discarded_gradients",
         "frozen_features",
         "stepwise_recurrence",
+        "unmerged_layers",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

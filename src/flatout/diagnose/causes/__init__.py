@@ -41,6 +41,7 @@ from flatout.diagnose.causes.step_experiments import (
 )
 from flatout.diagnose.causes.stepwise_recurrence import stepwise_recurrence
 from flatout.diagnose.causes.storage import storage_latency
+from flatout.diagnose.causes.unmerged_layers import unmerged_layers
 from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls
 from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
@@ -96,6 +97,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unbatched_calls,
     frozen_features,
     stepwise_recurrence,
+    unmerged_layers,
     repeated_rows,
     repeated_work,
     activation_checkpointing,

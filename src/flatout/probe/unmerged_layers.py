@@ -1,0 +1,220 @@
+"""Layers that multiply the same input one after the other, as heads of attention in a list or gates of a cell do.
+
+One layer with the weights of all computes the same in one call, on more columns at once. Both ways are timed, on
+tensors of the same shapes.
+"""
+
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+import torch
+
+from . import memory_room
+from .device_rates import finish_kernels
+from .recorder import REC, now
+
+LEAST_LAYERS = 3  # of one input
+_MOST_KINDS = 4  # in the record
+_MOST_LINES = 3
+_ROUNDS, _BUDGET_NS = 5, 300_000_000
+_LEAST_ROUNDS, _LONGEST_NS = 2, 1_500_000_000  # the first one also reserves memory and starts threads
+_OPERANDS = {"mm": (0, 1, None), "addmm": (1, 2, 0), "convolution": (0, 1, 2)}  # places of input, weight and bias
+_COPIES = ("_to_copy", "clone")
+_STRIDE, _PADDING, _DILATION, _TRANSPOSED, _GROUPS = 3, 4, 5, 6, 8  # places in a convolution's arguments
+
+
+class _Input(NamedTuple):
+    """What layers have to share, so that they can be one.
+
+    Attributes:
+        name: of the operator.
+        shape: of the input.
+        gradients: of the input are computed, too.
+        rows: the weight has a row for each output, and not a column.
+        bias: is added.
+        convolution: its stride, padding and dilation; empty for a product.
+    """
+
+    name: str
+    shape: Any
+    dtype: Any
+    device: Any
+    gradients: bool
+    rows: bool
+    bias: bool
+    convolution: Any
+
+
+class UnmergedLayers:
+    """Finds them among the operators of a step.
+
+    Args:
+        number: what tells the value of a tensor from others.
+        line: file, line and function of the user's that calls the present operator, or None.
+    """
+
+    def __init__(self, number, line):
+        self._number, self._line = number, line
+        self.begin()
+
+    def begin(self):
+        """A step begins."""
+        self._weights: Any = {}  # number of an input, and what its layers share -> number of a weight -> its shape
+        self._lines: Any = {}  # the same -> where a layer is called that can be merged
+        self._copies: Any = set()  # addresses of copies of parameters, as autocast makes them
+
+    def look(self, name, args, result):
+        """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
+        if isinstance(result, torch.Tensor) and result.layout is torch.strided:
+            address = result.data_ptr()
+            if name in _COPIES and self._is_parameter(args[0]):
+                self._copies.add(address)
+            else:
+                self._copies.discard(address)
+        places = _OPERANDS.get(name)
+        if places is None or not torch.is_grad_enabled():
+            return
+        source, weight, bias = (None if place is None else args[place] for place in places)
+        if source.layout is not torch.strided or not source.numel() or not self._is_parameter(weight):
+            return
+        convolution, rows = (), True
+        if name == "convolution":
+            if args[_TRANSPOSED] or args[_GROUPS] != 1:
+                return
+            # Layers with other kernels cannot be one.
+            convolution = (*(tuple(args[at]) for at in (_STRIDE, _PADDING, _DILATION)), tuple(weight.shape[1:]))
+        else:
+            rows = weight.stride(0) == 1
+        kind = _Input(
+            name,
+            tuple(source.shape),
+            source.dtype,
+            source.device,
+            source.requires_grad,
+            rows,
+            bias is not None and bias.dim() == 1,
+            convolution,
+        )
+        if name == "addmm" and not kind.bias:
+            return
+        group = self._number(source), kind
+        weights = self._weights.setdefault(group, {})
+        weights[self._number(weight)] = tuple(weight.shape)
+        if len(weights) == LEAST_LAYERS:
+            self._lines[group] = self._line()
+
+    def _is_parameter(self, tensor):
+        """True for a parameter, a copy of it in another type, and for both in another form."""
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+            return False
+        whole = tensor if tensor._base is None else tensor._base
+        return (whole.is_leaf and whole.requires_grad) or whole.data_ptr() in self._copies
+
+    def save(self):
+        """Write into the record what the step showed; takes a second at the most where layers are small."""
+        kinds: Any = Counter()
+        lines: Any = {}
+        for group, weights in self._weights.items():
+            if len(weights) >= LEAST_LAYERS:
+                kind = group[1], tuple(sorted(weights.values()))
+                kinds[kind] += 1
+                lines.setdefault(kind, Counter())[self._lines[group]] += 1
+        most = sorted(kinds, key=lambda kind: -kinds[kind] * _work(*kind))[:_MOST_KINDS]
+        if most:
+            found = [_told(kind, kinds[kind], lines[kind]) for kind in most]
+            REC.save_process(unmerged_layers=found)
+
+
+def _work(source, weights):
+    """Multiplications of a forward pass, about."""
+    if not source.convolution:
+        return source.shape[0] * sum(map(math.prod, weights))
+    places = math.prod(source.shape[2:]) / math.prod(source.convolution[0])
+    return source.shape[0] * places * sum(map(math.prod, weights))
+
+
+def _told(kind, groups, lines):
+    source, weights = kind
+    found: Any = {
+        "operator": source.name,
+        "layers": len(weights),
+        "groups": groups,
+        "input": list(source.shape),
+        "lines": [[*where[:3], count] for where, count in lines.most_common(_MOST_LINES) if where and where[0]],
+    }
+    lacking = memory_room.lacking()
+    if lacking is None and _bytes(source, weights) > memory_room.for_copies():
+        lacking = "there is no memory for copies of them"
+    if lacking is not None:
+        return {**found, "skipped": lacking}
+    try:
+        return {**found, **_timed(source, weights)}
+    except Exception as error:
+        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
+
+
+def _bytes(source, weights):
+    """Of the input, the weights, what comes out, and their gradients, in both ways."""
+    places = source.shape[0]
+    if source.convolution:
+        places *= math.prod(source.shape[2:])  # more than come out
+    outputs = sum(_outputs(source, shape) for shape in weights)
+    elements = math.prod(source.shape) + 2 * sum(map(math.prod, weights)) + 2 * places * outputs
+    return 2 * elements * torch.empty(0, dtype=source.dtype).element_size()
+
+
+def _outputs(source, shape):
+    return shape[0] if source.convolution else shape[1]
+
+
+@torch.enable_grad()
+def _timed(source, weights):
+    """Both passes of the layers one after the other, and of one layer whose weight is put together of theirs."""
+    form = {"dtype": source.dtype, "device": source.device}
+    given = torch.ones(source.shape, requires_grad=source.gradients, **form)
+    matrices, biases = [], []
+    for shape in weights:
+        stored = shape if source.convolution or not source.rows else shape[::-1]
+        matrices.append(torch.ones(stored, requires_grad=True, **form))
+        if source.bias:
+            biases.append(torch.ones(_outputs(source, shape), requires_grad=True, **form))
+    sources = [*([given] if source.gradients else []), *matrices, *biases]
+    sizes = [_outputs(source, shape) for shape in weights]
+
+    def apart():
+        return [_layer(source, given, *one) for one in zip(matrices, biases or [None] * len(matrices))]
+
+    def joined():
+        whole = torch.cat(matrices, 0 if source.rows else 1)
+        return _layer(source, given, whole, torch.cat(biases) if biases else None).split(sizes, 1)
+
+    found: Any = {"apart_ns": [], "joined_ns": []}
+    begun_ns = now()
+    for number in range(_ROUNDS + 1):
+        left_ns = (_BUDGET_NS if number > _LEAST_ROUNDS else _LONGEST_NS) - (now() - begun_ns)
+        if number and left_ns < 0:
+            break
+        both = _passes_ns(apart, sources), _passes_ns(joined, sources)
+        if number == 1:
+            found = {"apart_ns": [], "joined_ns": []}
+        for name, ns in zip(found, both):
+            found[name].append(ns)
+    return found
+
+
+def _layer(source, given, weight, bias):
+    if source.convolution:
+        stride, padding, dilation, _ = source.convolution
+        return torch.convolution(given, weight, bias, stride, padding, dilation, False, [0] * len(stride), 1)
+    matrix = weight.t() if source.rows else weight
+    return given @ matrix if bias is None else torch.addmm(bias, given, matrix)
+
+
+def _passes_ns(forward, sources):
+    finish_kernels()
+    start = now()
+    outputs = forward()
+    torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs])
+    finish_kernels()
+    return now() - start

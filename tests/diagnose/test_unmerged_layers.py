@@ -1,0 +1,74 @@
+"""Layers of one input: when that is a fault, and what one layer gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flatout.diagnose.causes.unmerged_layers import unmerged_layers
+from flatout.diagnose.ranking import judge
+from flatout.diagnose.verdict import verdict
+from flatout.measure.unmerged_layers import UnmergedLayers, read_unmerged_layers
+from flatout.predict.context import Context
+from flatout.remedies.proposal import NUMERICS
+from tests.diagnose import views
+from tests.diagnose.test_causes_unneeded_work import found, remedies, run
+from tests.diagnose.views import healthy
+
+SEEN = {"operator": "addmm", "layers": 8, "groups": 2, "input": [1280, 512], "lines": [["/code/net.py", 9, "f", 2]]}
+TIMES = {"apart_ns": [2_000_000, 2_400_000], "joined_ns": [800_000, 1_200_000]}
+
+
+class Process:
+    def __init__(self, layers: Any) -> None:
+        self.info = {"unmerged_layers": layers}
+
+
+def unmerged(**changes: Any) -> Context:
+    return Context.of(views.unmerged(healthy(), **changes))
+
+
+def test_layers_are_named_with_what_one_would_save() -> None:
+    context = unmerged()
+    cause = found(unmerged_layers(context))
+    assert cause.share == pytest.approx(0.3, abs=0.03)
+    assert "2 times a step, 8 linear layers take one input of 1280x512" in cause.evidence[0].text
+    assert "take 25% of their time (20% to 30%), which is 2.0 ms" in cause.evidence[0].text
+    assert "net.py:9, forward" in cause.evidence[1].text
+    causes, _ = judge(context)
+    assert causes[0].id == "unmerged_layers"
+    assert verdict(context, causes).startswith(
+        "8 linear layers of the same input are computed one after the other: one"
+    )
+    offered = remedies(context)["merge_layers"]
+    assert offered.semantic_class == NUMERICS and "nn.Linear(inputs, n * outputs)" in offered.how
+    assert 1.2 < offered.gain.low < offered.gain.predicted < offered.gain.high
+
+
+def test_convolutions_are_called_by_their_name() -> None:
+    context = unmerged(operator="convolution")
+    assert "8 convolutions" in found(unmerged_layers(context)).title
+    assert "nn.Conv2d" in remedies(context)["merge_layers"].how
+
+
+def test_no_more_than_both_passes_is_saved() -> None:
+    assert found(unmerged_layers(unmerged(apart_s=1.0))).share < 1.0
+
+
+def test_where_one_is_no_faster_or_was_not_timed_there_is_no_cause() -> None:
+    assert unmerged_layers(unmerged(part=0.99, low=0.9, high=1.0)) is None
+    assert unmerged_layers(run(healthy())) is None
+    assert "no memory" in str(unmerged_layers(unmerged(apart_s=None, skipped="no memory is left")))
+
+
+def test_the_fastest_rounds_are_compared() -> None:
+    process: Any = Process([SEEN, {**SEEN, **TIMES}, {**SEEN, "skipped": "why"}])
+    first, *others = read_unmerged_layers(process)
+    assert (first.layers, first.groups, first.shape, first.apart_s) == (8, 2, (1280, 512), 0.002)
+    assert (first.part, first.low, first.high) == (0.4, 0.4, 0.5)
+    assert first.saved_s(first.part) == pytest.approx(2 * 0.002 * 0.6)
+    assert [(one.apart_s, one.skipped) for one in others] == [(None, "they were not timed"), (None, "why")]
+    empty: Any = Process(None)
+    assert read_unmerged_layers(empty) == ()
+    assert isinstance(first, UnmergedLayers)
