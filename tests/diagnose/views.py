@@ -13,6 +13,7 @@ from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
+from flatout.measure.layer_forms import SpanningKernels, UnmergedLayers
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -31,7 +32,6 @@ from flatout.measure.slice_gradients import SliceGradients
 from flatout.measure.slice_writes import SliceWrites
 from flatout.measure.slow_kernels import SlowKernel, SlowKernels
 from flatout.measure.stepwise_layers import StepwiseLayer
-from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.results import Account, Ledger, Line, Steps
 
 BATCHES = 200
@@ -379,13 +379,19 @@ def stepwise(view: MeasuredRun) -> MeasuredRun:
 
 # Of a step of 10 ms; one layer takes a quarter of 2 ms, twice.
 HEADS = UnmergedLayers(
-    "addmm", 8, 2, (1280, 512), 0.002, 0.25, 0.2, 0.3, (Line("/code/net.py", 9, "forward", "", 0.0),)
+    2, (1280, 512), 0.002, 0.25, 0.2, 0.3, (Line("/code/net.py", 9, "forward", "", 0.0),), operator="addmm", layers=8
 )
+KERNELS = SpanningKernels(3, (64, 1, 50, 300), 0.002, 0.6, 0.55, 0.65, HEADS.lines, kernel=(100, 1, 3, 300))
 
 
 def unmerged(view: MeasuredRun, **changes: Any) -> MeasuredRun:
     """The run with eight heads of one input, twice in each step of 10 ms."""
     return replace(view, unmerged_layers=(replace(HEADS, **changes),))
+
+
+def spanning(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with three convolutions of one channel that take 6 ms of each step."""
+    return replace(view, spanning_kernels=(replace(KERNELS, **changes),))
 
 
 def same_samples(view: MeasuredRun, same: bool | None = True) -> MeasuredRun:

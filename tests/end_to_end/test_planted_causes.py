@@ -194,6 +194,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("characters_one_by_one.py", "stepwise_recurrence"),
         ("one_state_beside_each_input.py", "repeated_rows"),
         ("heads_in_a_list.py", "unmerged_layers"),
+        ("kernels_as_wide_as_words.py", "spanning_kernels"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

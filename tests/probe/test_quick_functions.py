@@ -17,12 +17,12 @@ from flatout.probe.injections import Injected, quick_functions
 
 @pytest.fixture
 def injected() -> Iterator[Injected]:
-    originals = functional.dropout, functional.binary_cross_entropy, torch.jit.script
-    found = Injected('{"quick_dropout": true, "quick_bce": true}')
+    originals = functional.dropout, functional.binary_cross_entropy, functional.conv2d, torch.jit.script
+    found = Injected('{"quick_dropout": true, "quick_bce": true, "quick_conv": true}')
     quick_functions.install(found, None)
     torch.manual_seed(0)
     yield found
-    functional.dropout, functional.binary_cross_entropy, torch.jit.script = originals  # type: ignore[assignment]
+    functional.dropout, functional.binary_cross_entropy, functional.conv2d, torch.jit.script = originals  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize("drop", [0.5, 0.1, 0.25, 0.9, 1 / 256, 255 / 256, 0.005])

@@ -54,6 +54,7 @@ from tests.diagnose.views import (
     saturated,
     slow,
     small_operators,
+    spanning,
     spread,
     starved,
     stepwise,
@@ -479,6 +480,7 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
     "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
     "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),
     "merge_layers": (lambda: unmerged(healthy()), lambda: unmerged(starved())),
+    "quick_conv": (lambda: spanning(healthy()), lambda: spanning(starved())),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "split_weight": (lambda: replace(healthy(), repeated_rows=ROWS), lambda: replace(starved(), repeated_rows=ROWS)),
     "compute_once": (

@@ -14,6 +14,7 @@ from flatout.measure.frozen_modules import FrozenModules
 from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
+from flatout.measure.layer_forms import SpanningKernels, UnmergedLayers
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
@@ -28,7 +29,6 @@ from flatout.measure.repeated_work import RepeatedWork
 from flatout.measure.slice_writes import WritingLine
 from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.measure.thresholds import THIN_BATCHES
-from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.measure.validation import ValidationCalls
 from flatout.measure.validation_workers import ValidationWorkers
 from flatout.results import Account, Ledger, Line
@@ -160,6 +160,7 @@ class MeasuredRun:
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above
     stepwise_layers: tuple[StepwiseLayer, ...] = ()  # in a step after the window
     unmerged_layers: tuple[UnmergedLayers, ...] = ()  # the same
+    spanning_kernels: tuple[SpanningKernels, ...] = ()  # the same
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

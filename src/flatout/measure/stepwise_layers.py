@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flatout.measure.layer_forms import parts
 from flatout.record import ProcessRecord
 
 
@@ -49,8 +50,4 @@ def _layer(seen: Mapping[str, Any]) -> StepwiseLayer:
     apart, joined, timed = seen.get("apart_ns") or [], seen.get("joined_ns") or [], seen.get("timed")
     if not timed or not apart or not joined:
         return StepwiseLayer(layer.name, layer.kind, layer.calls, skipped=seen.get("skipped") or "it was not timed")
-    parts = [min(one / many, 1.0) for one, many in zip(joined, apart, strict=False)]
-    part = min(min(joined) / min(apart), 1.0)
-    return StepwiseLayer(
-        layer.name, layer.kind, layer.calls, min(apart) / timed / 1e9, part, min(*parts, part), max(*parts, part)
-    )
+    return StepwiseLayer(layer.name, layer.kind, layer.calls, min(apart) / timed / 1e9, *parts(apart, joined))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from flatout.measure.gradients import DiscardedGradients, UnusedGradients
+from flatout.measure.layer_forms import BothForms
 from flatout.measure.repeated_weights import JoinedCalls, RepeatedWeight
 from flatout.measure.repeated_work import COMPUTING
 from flatout.measure.stepwise_layers import StepwiseLayer
-from flatout.measure.unmerged_layers import UnmergedLayers
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 
@@ -169,8 +169,8 @@ def whole_sequences(context: Context, layers: Sequence[StepwiseLayer]) -> tuple[
     return _shorter(context, (alone_s + most_s) / 2, _LEAST_OF_MEASURED * least_s, most_s)
 
 
-def merged_layers(context: Context, layers: Sequence[UnmergedLayers]) -> tuple[Change, Change, Change]:
-    """The change that computes layers of one input as one; then the least and the most it may give: as was measured."""
+def as_timed(context: Context, layers: Sequence[BothForms]) -> tuple[Change, Change, Change]:
+    """The change that computes layers in the form that was timed, too; then the least and the most it may give."""
     passes_s = context.run.seconds("forward", "loss", "backward") / context.model.batches
     usual_s = min(sum(one.saved_s(one.part) for one in layers), passes_s)
     least_s = min(sum(one.saved_s(one.high) for one in layers), passes_s)

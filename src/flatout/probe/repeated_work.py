@@ -17,6 +17,7 @@ from .recorder import REC, report_fault
 from .repeated_rows import RepeatedRows
 from .sites import is_user_file
 from .slice_writes import SliceWrites
+from .spanning_kernels import SpanningKernels
 from .stepwise_layers import StepwiseLayers
 from .unmerged_layers import UnmergedLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
@@ -77,6 +78,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
         self._writes: Any = SliceWrites(_line)
+        self._spanning: Any = SpanningKernels(_line)
         self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
@@ -101,6 +103,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._repeated_rows.begin()
         self._writes.begin()
         self._unmerged.begin()
+        self._spanning.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -119,6 +122,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._repeated_rows.save(calls, _ns)
             self._writes.save()
             self._unmerged.save()
+            self._spanning.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -178,6 +182,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             self._writes.look(func._overloadpacket.__name__, args)
             self._unmerged.look(func._overloadpacket.__name__, args, result)
+            self._spanning.look(func._overloadpacket.__name__, args)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -14,16 +14,14 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from . import memory_room
-from .device_rates import finish_kernels
+from . import both_ways, memory_room
 from .gradients import names_of
 from .module_passes import is_hooked, same_random_numbers, tensors_in, transformed
-from .recorder import REC, now, quietly
+from .recorder import REC, quietly
 
 LEAST_CALLS = 8  # in a step
 _MOST_LAYERS = 8
 _MOST_TIMED = 64  # calls
-_ROUNDS, _BUDGET_NS = 5, 300_000_000
 _LEAST_CHAINED = 0.5  # of the calls: the others begin with a state of their own
 _IN_PLACE = "_"  # ends the names of operators that write into what they are given
 _READS = "_local_scalar_dense"  # what .item() calls
@@ -245,17 +243,13 @@ def _timed_passes(layer):
             for one in state
         )
     given = [one for one in tensors_in(args) if one.requires_grad]
-    found: Any = {"timed": times, "apart_ns": [], "joined_ns": []}
-    begun_ns = now()
-    for number in range(_ROUNDS + 1):
-        apart_ns = _passes_ns(lambda: _in_turn(module, args, times), [*module.parameters(), *given])
-        joined_ns = _passes_ns(lambda: whole(sequence, *state)[0], [*whole.parameters(), *given])
-        if number:  # memory is reserved in the first
-            found["apart_ns"].append(apart_ns)
-            found["joined_ns"].append(joined_ns)
-        if number >= 2 and now() - begun_ns > _BUDGET_NS:
-            break
-    return found
+    apart, joined = both_ways.timed(
+        lambda: _in_turn(module, args, times),
+        lambda: whole(sequence, *state)[0],
+        [*module.parameters(), *given],
+        [*whole.parameters(), *given],
+    )
+    return {"timed": times, "apart_ns": apart, "joined_ns": joined}
 
 
 def _whole(module):
@@ -282,12 +276,3 @@ def _in_turn(module, args, times):
             outputs.append(given[0])
             state = [given[1]]
     return torch.stack(outputs)
-
-
-def _passes_ns(forward, sources):
-    finish_kernels()
-    start = now()
-    output = forward()
-    torch.autograd.grad(output, sources, torch.ones_like(output), allow_unused=True)
-    finish_kernels()
-    return now() - start

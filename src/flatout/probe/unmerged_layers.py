@@ -10,15 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import memory_room
-from .device_rates import finish_kernels
-from .recorder import REC, now
+from . import both_ways, memory_room
+from .recorder import REC
 
 LEAST_LAYERS = 3  # of one input
 _MOST_KINDS = 4  # in the record
 _MOST_LINES = 3
-_ROUNDS, _BUDGET_NS = 5, 300_000_000
-_LEAST_ROUNDS, _LONGEST_NS = 2, 1_500_000_000  # the first one also reserves memory and starts threads
 _OPERANDS = {"mm": (0, 1, None), "addmm": (1, 2, 0), "convolution": (0, 1, 2)}  # places of input, weight and bias
 _COPIES = ("_to_copy", "clone")
 _STRIDE, _PADDING, _DILATION, _TRANSPOSED, _GROUPS = 3, 4, 5, 6, 8  # places in a convolution's arguments
@@ -168,7 +165,6 @@ def _outputs(source, shape):
     return shape[0] if source.convolution else shape[1]
 
 
-@torch.enable_grad()
 def _timed(source, weights):
     """Both passes of the layers one after the other, and of one layer whose weight is put together of theirs."""
     form = {"dtype": source.dtype, "device": source.device}
@@ -189,18 +185,8 @@ def _timed(source, weights):
         whole = torch.cat(matrices, 0 if source.rows else 1)
         return _layer(source, given, whole, torch.cat(biases) if biases else None).split(sizes, 1)
 
-    found: Any = {"apart_ns": [], "joined_ns": []}
-    begun_ns = now()
-    for number in range(_ROUNDS + 1):
-        left_ns = (_BUDGET_NS if number > _LEAST_ROUNDS else _LONGEST_NS) - (now() - begun_ns)
-        if number and left_ns < 0:
-            break
-        both = _passes_ns(apart, sources), _passes_ns(joined, sources)
-        if number == 1:
-            found = {"apart_ns": [], "joined_ns": []}
-        for name, ns in zip(found, both):
-            found[name].append(ns)
-    return found
+    times = both_ways.timed(apart, joined, sources)
+    return dict(zip(("apart_ns", "joined_ns"), times))
 
 
 def _layer(source, given, weight, bias):
@@ -209,12 +195,3 @@ def _layer(source, given, weight, bias):
         return torch.convolution(given, weight, bias, stride, padding, dilation, False, [0] * len(stride), 1)
     matrix = weight.t() if source.rows else weight
     return given @ matrix if bias is None else torch.addmm(bias, given, matrix)
-
-
-def _passes_ns(forward, sources):
-    finish_kernels()
-    start = now()
-    outputs = forward()
-    torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs])
-    finish_kernels()
-    return now() - start

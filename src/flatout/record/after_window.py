@@ -110,6 +110,21 @@ UNMERGED_LAYERS = items(
     ),
     64,
 )
+SPANNING_KERNELS = items(
+    record(
+        {
+            "calls": whole(1),
+            "input": items(_COUNT, 64),
+            "kernel": items(_COUNT, 64),
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "plain_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("calls", "input", "kernel", "lines"),
+    ),
+    64,
+)
 SLICE_WRITES = items(row(text, _COUNT, text, _COUNT), 64)
 LOSS_TARGETS = record(
     {

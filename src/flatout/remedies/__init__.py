@@ -34,12 +34,12 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.keeping import samples_once
+from flatout.remedies.layer_forms import merge_layers, quick_conv
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
 from flatout.remedies.memoizing import samples_memoized
 from flatout.remedies.memory import huge_pages, keep_memory
-from flatout.remedies.merged_layers import merge_layers
 from flatout.remedies.normalizing import late_normalize
 from flatout.remedies.plans import bundle, with_overlaps
 from flatout.remedies.precision import mixed_precision, tf32
@@ -172,6 +172,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     features_once,
     whole_sequence,
     merge_layers,
+    quick_conv,
     compute_once,
     split_weight,
     keep_activations,

@@ -23,6 +23,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "frozen_features",
         "stepwise_recurrence",
         "unmerged_layers",
+        "spanning_kernels",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

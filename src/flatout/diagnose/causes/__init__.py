@@ -8,6 +8,7 @@ from flatout.diagnose.causes.device import compute_bound, device_sync, small_bat
 from flatout.diagnose.causes.frozen_features import frozen_features
 from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradients
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
+from flatout.diagnose.causes.layer_forms import spanning_kernels, unmerged_layers
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.memory import page_faults
@@ -41,7 +42,6 @@ from flatout.diagnose.causes.step_experiments import (
 )
 from flatout.diagnose.causes.stepwise_recurrence import stepwise_recurrence
 from flatout.diagnose.causes.storage import storage_latency
-from flatout.diagnose.causes.unmerged_layers import unmerged_layers
 from flatout.diagnose.causes.unneeded_work import padding_waste, unbatched_calls
 from flatout.diagnose.causes.worker_restart import worker_restart
 from flatout.diagnose.causes.workers import (
@@ -98,6 +98,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     frozen_features,
     stepwise_recurrence,
     unmerged_layers,
+    spanning_kernels,
     repeated_rows,
     repeated_work,
     activation_checkpointing,

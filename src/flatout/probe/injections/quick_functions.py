@@ -1,4 +1,4 @@
-"""Functions of ``torch.nn.functional`` that take less time on the CPU: masks of dropout, binary cross-entropy."""
+"""Functions of ``torch.nn.functional`` in forms that take less time: dropout, binary cross-entropy, convolutions."""
 
 import functools
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .. import quick_bce, quick_masks
+from .. import conv_forms, quick_bce, quick_masks
 from ..wrap import is_compiling, is_traced
 
-DROPOUT, BCE = "quick_dropout", "quick_bce"
+DROPOUT, BCE, CONV = "quick_dropout", "quick_bce", "quick_conv"
 RAREST = 1 / 256  # probability to be dropped, or to be kept: 16 bits are too coarse for a smaller one
 # Elements: calls of less cost more than they save.
 LEAST_MASK = 4096
@@ -19,11 +19,13 @@ _wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor
 
 
 def install(injected, watch):
-    """Patch what ``nn.Dropout``, ``nn.MultiheadAttention`` and ``nn.BCELoss`` call."""
+    """Patch what ``nn.Dropout``, ``nn.MultiheadAttention``, ``nn.BCELoss`` and ``nn.Conv2d`` call."""
     if DROPOUT in injected.wanted:
         _replace(injected, DROPOUT, dropout)
     if BCE in injected.wanted:
         _replace(injected, BCE, binary_cross_entropy)
+    if CONV in injected.wanted:
+        _replace(injected, CONV, conv2d)
 
 
 def _replace(injected, setting, quick):
@@ -79,6 +81,21 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
     if torch.overrides.has_torch_function((input, target)) or torch.autograd.forward_ad._current_level >= 0:
         return None
     return quick_bce.binary_cross_entropy(input, target, reduction)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    """A convolution of one channel in one dimension, where its kernel spans the other; None: torch's own is called."""
+    if not isinstance(input, torch.Tensor) or isinstance(padding, str) or input.numel() < conv_forms.LEAST_ELEMENTS:
+        return None
+    if any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in (input, weight)) or _wrapped(input):
+        return None
+    if input.layout is not torch.strided or weight.layout is not torch.strided:
+        return None
+    form = [tuple(one) if isinstance(one, (tuple, list)) else (one, one) for one in (stride, padding, dilation)]
+    if any(len(one) != 2 for one in form):
+        return None
+    dimension = conv_forms.spanned(input, weight, *form, groups)
+    return None if dimension is None else conv_forms.as_one_dimension(input, weight, bias, *form, dimension)
 
 
 def _is_plain(tensor, least):

@@ -1,4 +1,4 @@
-"""Layers of one input: when that is a fault, and what one layer gives."""
+"""Layers that were timed in another form: when that is a fault, and what it gives."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.unmerged_layers import unmerged_layers
+from flatout.diagnose.causes.layer_forms import spanning_kernels, unmerged_layers
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
-from flatout.measure.unmerged_layers import UnmergedLayers, read_unmerged_layers
+from flatout.measure.layer_forms import read_spanning_kernels, read_unmerged_layers
 from flatout.predict.context import Context
 from flatout.remedies.proposal import NUMERICS
 from tests.diagnose import views
@@ -34,7 +34,7 @@ def test_layers_are_named_with_what_one_would_save() -> None:
     cause = found(unmerged_layers(context))
     assert cause.share == pytest.approx(0.3, abs=0.03)
     assert "2 times a step, 8 linear layers take one input of 1280x512" in cause.evidence[0].text
-    assert "take 25% of their time (20% to 30%), which is 2.0 ms" in cause.evidence[0].text
+    assert "take 25% of the time (20% to 30%), which is 2.0 ms" in cause.evidence[0].text
     assert "net.py:9, forward" in cause.evidence[1].text
     causes, _ = judge(context)
     assert causes[0].id == "unmerged_layers"
@@ -52,23 +52,41 @@ def test_convolutions_are_called_by_their_name() -> None:
     assert "nn.Conv2d" in remedies(context)["merge_layers"].how
 
 
+def test_a_kernel_that_spans_the_input_is_named() -> None:
+    context = Context.of(views.spanning(healthy()))
+    cause = found(spanning_kernels(context))
+    assert cause.share == pytest.approx(0.24, abs=0.03)
+    assert (
+        "3 times a step, a kernel of 100x1x3x300 spans a dimension of an input of 64x1x50x300" in cause.evidence[0].text
+    )
+    assert "take 60% of the time (55% to 65%)" in cause.evidence[0].text
+    offered = remedies(context)["quick_conv"]
+    assert offered.settings == {"quick_conv": True} and offered.semantic_class == NUMERICS
+    assert spanning_kernels(Context.of(views.spanning(healthy(), part=0.99, low=0.9, high=1.0))) is None
+    seen = {"calls": 3, "input": [64, 1, 50, 300], "kernel": [100, 1, 3, 300], "lines": []}
+    process: Any = Process([])
+    process.info["spanning_kernels"] = [{**seen, "plain_ns": [2_000_000], "joined_ns": [1_200_000]}]
+    [read] = read_spanning_kernels(process)
+    assert (read.uses, read.kernel, read.seconds, read.part) == (3, (100, 1, 3, 300), 0.002, 0.6)
+
+
 def test_no_more_than_both_passes_is_saved() -> None:
-    assert found(unmerged_layers(unmerged(apart_s=1.0))).share < 1.0
+    assert found(unmerged_layers(unmerged(seconds=1.0))).share < 1.0
 
 
 def test_where_one_is_no_faster_or_was_not_timed_there_is_no_cause() -> None:
     assert unmerged_layers(unmerged(part=0.99, low=0.9, high=1.0)) is None
     assert unmerged_layers(run(healthy())) is None
-    assert "no memory" in str(unmerged_layers(unmerged(apart_s=None, skipped="no memory is left")))
+    assert "no memory" in str(unmerged_layers(unmerged(seconds=None, skipped="no memory is left")))
 
 
 def test_the_fastest_rounds_are_compared() -> None:
     process: Any = Process([SEEN, {**SEEN, **TIMES}, {**SEEN, "skipped": "why"}])
     first, *others = read_unmerged_layers(process)
-    assert (first.layers, first.groups, first.shape, first.apart_s) == (8, 2, (1280, 512), 0.002)
+    assert (first.layers, first.uses, first.shape, first.seconds) == (8, 2, (1280, 512), 0.002)
     assert (first.part, first.low, first.high) == (0.4, 0.4, 0.5)
     assert first.saved_s(first.part) == pytest.approx(2 * 0.002 * 0.6)
-    assert [(one.apart_s, one.skipped) for one in others] == [(None, "they were not timed"), (None, "why")]
+    assert [(one.seconds, one.skipped) for one in others] == [(None, "they were not timed"), (None, "why")]
     empty: Any = Process(None)
     assert read_unmerged_layers(empty) == ()
-    assert isinstance(first, UnmergedLayers)
+    assert read_spanning_kernels(empty) == ()

@@ -1,0 +1,96 @@
+"""Causes inside the step: layers that another form computes in less time, as was timed after the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.evidence import place
+from flatout.measure.layer_forms import BothForms, SpanningKernels, UnmergedLayers
+from flatout.measure.thresholds import NOISE_SHARE
+from flatout.predict.context import Context
+from flatout.predict.step_changes import as_timed
+from flatout.results import Cause, Evidence
+from flatout.units import counted, duration, percent
+
+_Layers = TypeVar("_Layers", bound=BothForms)
+
+
+def _sentence(form: str) -> Callable[[Context, Cause], str]:
+    def sentence(context: Context, found: Cause) -> str:
+        title = f"{found.title[:1].upper()}{found.title[1:]}"
+        return f"{title}: {form} would save {percent(found.share)} of the time."
+
+    return sentence
+
+
+@cause("training", sentence=_sentence("one layer with the weights of all"))
+def unmerged_layers(context: Context) -> Found | Lacks | None:
+    """Layers that take the same input, such as heads of attention in a list, are computed one after the other."""
+
+    def text(one: UnmergedLayers) -> str:
+        return (
+            f"{counted(one.uses, 'time')} a step, {one.layers} {kind(one.operator)} take one input of "
+            f"{shape(one.shape)}; measured after the window, both passes of one layer in their place take"
+        )
+
+    layers = context.run.unmerged_layers
+    title = (
+        f"{layers[0].layers} {kind(layers[0].operator)} of the same input are computed one after the other"
+        if layers
+        else ""
+    )
+    return _found(context, layers, title, text)
+
+
+@cause("training", sentence=_sentence("a convolution in one dimension"))
+def spanning_kernels(context: Context) -> Found | Lacks | None:
+    """Convolutions of one channel have a kernel as wide as their input."""
+
+    def text(one: SpanningKernels) -> str:
+        return (
+            f"{counted(one.uses, 'time')} a step, a kernel of {shape(one.kernel)} spans a dimension of an input of "
+            f"{shape(one.shape)}; measured after the window, both passes of a convolution in the other one take"
+        )
+
+    return _found(context, context.run.spanning_kernels, "convolutions of one channel are as wide as their input", text)
+
+
+def _found(
+    context: Context, layers: Sequence[_Layers], title: str, text: Callable[[_Layers], str]
+) -> Found | Lacks | None:
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if not layers:
+        return None
+    first = layers[0]
+    if first.seconds is None:
+        return Lacks(f"both forms of the layers were not timed: {first.skipped}")
+    usual, least, _ = as_timed(context, layers)
+    if context.model.recovered(least) < NOISE_SHARE:
+        return None
+    evidence = [
+        Evidence(
+            f"{text(one)} {percent(one.part)} of the time ({percent(one.low)} to {percent(one.high)}), which is "
+            f"{duration(one.seconds)}",
+            {"uses": one.uses, "part": one.part, "seconds": one.seconds},
+        )
+        for one in layers
+        if one.seconds is not None
+    ]
+    lines = [
+        Evidence(f"in {place(line)}, {line.function}", {"file": line.file, "line": line.line})
+        for line in first.lines[:2]
+    ]
+    return Found(title=title, share=context.model.recovered(usual), confidence=0.85, evidence=(*evidence[:2], *lines))
+
+
+def kind(operator: str) -> str:
+    """What such layers are called."""
+    return "convolutions" if operator == "convolution" else "linear layers"
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """Sizes as text."""
+    return "x".join(map(str, sizes))

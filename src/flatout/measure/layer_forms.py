@@ -1,0 +1,104 @@
+"""Layers that another form computes in less time, as steps after the window show them: both forms were timed there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flatout.record import ProcessRecord
+from flatout.results import Line
+
+
+@dataclass(frozen=True)
+class BothForms:
+    """Layers of one kind.
+
+    Attributes:
+        uses: in a step.
+        shape: of the input.
+        seconds: of both passes in a use, the fastest round; None: they were not timed.
+        part: time of the other form over that, the fastest rounds of both.
+        low: the least of the rounds.
+        high: the most of them.
+        lines: that call them, without seconds.
+        skipped: why they were not timed.
+    """
+
+    uses: int
+    shape: tuple[int, ...]
+    seconds: float | None = None
+    part: float = 1.0
+    low: float = 1.0
+    high: float = 1.0
+    lines: tuple[Line, ...] = ()
+    skipped: str = ""
+
+    def saved_s(self, part: float) -> float:
+        """Seconds of a step, where the other form takes this part of the time."""
+        return 0.0 if self.seconds is None else self.uses * self.seconds * (1.0 - part)
+
+
+@dataclass(frozen=True)
+class UnmergedLayers(BothForms):
+    """Layers that multiply the same input one after the other; one layer is the other form.
+
+    Attributes:
+        operator: ``mm``, ``addmm`` or ``convolution``.
+        layers: of an input.
+    """
+
+    operator: str = "addmm"
+    layers: int = 0
+
+
+@dataclass(frozen=True)
+class SpanningKernels(BothForms):
+    """Convolutions of one channel whose kernel spans a dimension; the other form is one in the other dimension.
+
+    Attributes:
+        kernel: outputs x 1 x height x width.
+    """
+
+    kernel: tuple[int, ...] = ()
+
+
+def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
+    """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
+    each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
+    part = min(min(second_ns) / min(first_ns), 1.0)
+    return part, min(*each, part), max(*each, part)
+
+
+def read_unmerged_layers(process: ProcessRecord) -> tuple[UnmergedLayers, ...]:
+    """Those of the training process, the ones that save most first; empty: there are none, or nobody looked."""
+    found = process.info.get("unmerged_layers") or ()
+    return _most_first(
+        UnmergedLayers(**_both(seen, seen["groups"], "apart_ns"), operator=seen["operator"], layers=seen["layers"])
+        for seen in found
+    )
+
+
+def read_spanning_kernels(process: ProcessRecord) -> tuple[SpanningKernels, ...]:
+    """The same of convolutions."""
+    found = process.info.get("spanning_kernels") or ()
+    return _most_first(
+        SpanningKernels(**_both(seen, seen["calls"], "plain_ns"), kernel=tuple(seen["kernel"])) for seen in found
+    )
+
+
+def _most_first(found):
+    return tuple(sorted(found, key=lambda one: -one.saved_s(one.part)))
+
+
+def _both(seen: Mapping[str, Any], uses: int, first: str) -> dict[str, Any]:
+    first_ns, second_ns = seen.get(first) or [], seen.get("joined_ns") or []
+    both: dict[str, Any] = {
+        "uses": uses,
+        "shape": tuple(seen["input"]),
+        "lines": tuple(Line(file, line, function, "", 0.0) for file, line, function, _ in seen["lines"]),
+    }
+    if not first_ns or not second_ns:
+        return {**both, "skipped": seen.get("skipped") or "they were not timed"}
+    part, low, high = parts(first_ns, second_ns)
+    return {**both, "seconds": min(first_ns) / 1e9, "part": part, "low": low, "high": high}

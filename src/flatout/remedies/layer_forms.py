@@ -1,0 +1,65 @@
+"""Layers in a form that takes less time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flatout.diagnose.causes.layer_forms import kind
+from flatout.measure.layer_forms import BothForms
+from flatout.predict.context import Context
+from flatout.predict.step_changes import as_timed
+from flatout.remedies.proposal import NUMERICS, Proposal, remedy
+from flatout.results import Cause
+
+_BASIS = "both passes in both forms, measured on tensors of the same shapes"
+
+
+@remedy(("unmerged_layers",), NUMERICS, risk="low")
+def merge_layers(context: Context, cause: Cause) -> Proposal | None:
+    """Compute the layers as one, and split what it gives."""
+    layers = context.run.unmerged_layers
+    if not layers:
+        return None
+    first = layers[0]
+    how = "nn.Linear(inputs, n * outputs), then .chunk(n, -1)"
+    if first.operator == "convolution":
+        how = "nn.Conv2d(channels, n * outputs, ...), then .chunk(n, 1)"
+    return _proposal(
+        context,
+        layers,
+        title=f"compute the {first.layers} {kind(first.operator)} of one input as one",
+        how=f"{how}; its weight is torch.cat([layer.weight for layer in layers]), which an older checkpoint gives, and "
+        "as which it can also be put together in each forward pass",
+    )
+
+
+@remedy(("spanning_kernels",), NUMERICS, risk="low")
+def quick_conv(context: Context, cause: Cause) -> Proposal | None:
+    """Take the dimension that the kernel spans for channels."""
+    return _proposal(
+        context,
+        context.run.spanning_kernels,
+        title="compute convolutions as wide as their input in one dimension",
+        how="nn.Conv1d(width, n, k)(x.transpose(1, 2)) in place of nn.Conv2d(1, n, (k, width))(x[:, None]); "
+        "its weight is conv.weight.squeeze(1).transpose(1, 2)",
+        settings={"quick_conv": True},
+    )
+
+
+def _proposal(
+    context: Context, layers: Sequence[BothForms], title: str, how: str, settings: dict[str, Any] | None = None
+) -> Proposal | None:
+    if not layers:
+        return None
+    change, least, most = as_timed(context, layers)
+    return Proposal(
+        title=title,
+        change=change,
+        least=least,
+        most=most,
+        how=how,
+        settings=settings,
+        basis=_BASIS,
+        memory_bytes=0,
+    )
