@@ -161,3 +161,19 @@ def test_samples_are_asked_for_twice(sample: Callable[[int], Any], found: list[i
 def test_an_index_that_is_no_batch_is_one(seen: Any) -> None:
     assert asked_twice(Loader([torch.zeros(2), torch.ones(2)]), [0, 1]) == [2, 2]
     assert asked_twice(Loader([]), []) is None
+
+
+def test_a_module_may_give_its_parameters_as_a_list(seen: Any) -> None:
+    class Encoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = nn.ParameterList([nn.Parameter(torch.rand(8, 8), requires_grad=False)])
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weights[0]
+
+        def parameters(self, recurse: bool = True) -> Any:
+            return self.weights
+
+    net = Net(Encoder().eval())
+    assert names(seen(lambda: net(torch.rand(4, 8)).sum().backward())) == ["Net.backbone"]

@@ -44,7 +44,8 @@ class DoubledInput:
     def _begins(self, module, args):
         if self._inside is None and torch.is_grad_enabled() and not transformed():
             self._inside = module
-            if module.training and len(self._calls) < MOST_MODELS and next(module.parameters(), None) is not None:
+            learns = next(torch.nn.Module.parameters(module), None) is not None  # a module may have a list by this name
+            if module.training and len(self._calls) < MOST_MODELS and learns:
                 self._calls[id(module)] = module, kept_arguments(args)
 
     def _ends(self, module, args, output):

@@ -112,7 +112,7 @@ class FrozenModules:
 def _gives_the_same(module, result):
     """True if what it gives has no gradient, and nothing in it that would show trains, draws or counts."""
     given = tensors_in(result)
-    if not given or any(one.requires_grad for one in given) or next(module.parameters(), None) is None:
+    if not given or any(one.requires_grad for one in given) or next(torch.nn.Module.parameters(module), None) is None:
         return False
     return not any(_changes(part) for part in module.modules())
 

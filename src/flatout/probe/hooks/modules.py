@@ -84,7 +84,7 @@ def _only_prepares(module, result):
         isinstance(result, Tensor)
         and not _requires_grad(result)
         and is_grad_enabled()
-        and next(module.parameters(), None) is None
+        and next(Module.parameters(module), None) is None
     )
 
 

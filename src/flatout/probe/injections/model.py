@@ -17,7 +17,7 @@ def install(injected, watch):
         injected.refuse("autocast", "%r is neither bf16 nor fp16" % (precision,))
 
     def answer(original, module, args, kwargs):
-        weight = next(module.parameters(), None)
+        weight = next(torch.nn.Module.parameters(module), None)
         if weight is None:  # a loss function, or a transform
             return original(module, *args, **kwargs)
         if id(module) not in _changed and is_grad_enabled():

@@ -20,7 +20,7 @@ def patch(answer):
         nonlocal inside
         if inside or is_compiling():
             return original(self, *args, **kwargs)
-        inside = next(self.parameters(), None) is not None
+        inside = next(Module.parameters(self), None) is not None
         try:
             return answer(original, self, args, kwargs)
         finally:

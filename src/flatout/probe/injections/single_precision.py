@@ -72,12 +72,12 @@ def _convert(module, injected):
     module.float()  # its parameters stay the same objects, so that an optimizer keeps them
     if torch.get_default_dtype() == torch.float64:
         torch.set_default_dtype(torch.float32)
-    if next(module.parameters(), None) is not None:
+    if next(torch.nn.Module.parameters(module), None) is not None:
         injected.done("float32")
 
 
 def _has_narrow(module):
-    weight = next(module.parameters(), None)
+    weight = next(torch.nn.Module.parameters(module), None)
     return weight is not None and weight.dtype == torch.float32
 
 
