@@ -3,6 +3,7 @@
 import itertools
 import json
 import mmap
+import operator
 import os
 import struct
 import sys
@@ -167,7 +168,7 @@ class NamesFile:
 
     def write(self, number, type_, fields):
         """Write an entry, or add fields to an earlier one of the same id."""
-        line = json.dumps({"id": number, "type": type_, **fields}, default=str) + "\n"
+        line = json.dumps({"id": number, "type": type_, **fields}, default=_plain) + "\n"
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
@@ -189,10 +190,20 @@ class NamesFile:
         return text in self._texts
 
 
+def _plain(value):
+    """A number of NumPy's as one of Python's; anything else as text."""
+    for convert in (operator.index, float):
+        try:
+            return convert(value)
+        except Exception:  # of a class of the user's
+            continue
+    return str(value)
+
+
 def write_json(path, content):
     """Write a small JSON file so that a reader never sees half of it."""
     temporary = "%s.%d.tmp" % (path, os.getpid())
-    text = json.dumps(content, default=str)  # in one go: another thread may add a field
+    text = json.dumps(content, default=_plain)  # in one go: another thread may add a field
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             file.write(text)
