@@ -63,6 +63,11 @@ def test_a_batch_of_few_samples_is_the_mechanism_of_many_small_operators(samples
     assert rank([cause("overhead_bound", 0.57), batch])[0].id == first
 
 
+@pytest.mark.parametrize(("share", "first"), [(0.13, "logging"), (0.11, "overhead_bound")])
+def test_overhead_counts_for_what_can_be_taken_away_of_it(share: float, first: str) -> None:
+    assert rank([cause("overhead_bound", 0.25), cause("logging", share)])[0].id == first
+
+
 @pytest.mark.parametrize(("times", "first"), [(1, "logging"), (2, "validation")])
 def test_what_happened_once_may_be_rarer_than_it_looks(times: int, first: str) -> None:
     validation = Cause("validation", "", 0.3, 0.9, (Evidence("", {"count": times}),))
