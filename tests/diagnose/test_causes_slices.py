@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flatout.diagnose.causes.slices import slice_gradients, slice_writes
-from flatout.measure.slice_writes import WritingLine
+from flatout.measure.slice_lines import SliceLine
 from flatout.results import NotMeasured
 from tests.diagnose.test_causes_unneeded_work import found, remedies, run
 from tests.diagnose.views import SLICES, WRITES, small_operators
@@ -18,6 +18,8 @@ def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
     cause = found(slice_gradients(context))
     assert cause.share == pytest.approx(0.4, abs=0.05)
     assert "each of the 168 slices along dimension 1 is a tensor of 64x168x48" in cause.evidence[0].text
+    seen = run(operators=context.run.operators, taking_lines=(SliceLine("/home/me/model.py", 9, "forward", 168),))
+    assert found(slice_gradients(seen)).evidence[1].text == "168 slices in model.py:9, forward"
     offered = remedies(context)["unbind"]
     assert "unbind(1)" in offered.title and offered.gain.predicted > 1.3
     # Each gradient of a slice is several operators: half of the overhead goes, too.
@@ -28,7 +30,7 @@ def test_gradients_of_slices_taken_in_a_loop_are_named() -> None:
 
 
 def test_parts_that_are_written_in_a_loop_are_named() -> None:
-    lines = (WritingLine("/home/me/model.py", 22, "forward", 50),)
+    lines = (SliceLine("/home/me/model.py", 22, "forward", 50),)
     context = run(operators=small_operators(0.001, writes=WRITES), writing_lines=lines)
     cause = found(slice_writes(context))
     assert cause.evidence[1].text == "50 writes in model.py:22, forward"

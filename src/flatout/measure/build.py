@@ -35,7 +35,7 @@ from flatout.measure.ranks import build_ranks
 from flatout.measure.repeated_rows import read_repeated_rows
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
-from flatout.measure.slice_writes import read_writing_lines
+from flatout.measure.slice_lines import read_slice_lines
 from flatout.measure.stepwise_layers import read_stepwise_layers
 from flatout.measure.timeline import Pieces, intervals
 from flatout.measure.traced_operators import measure_operators
@@ -122,7 +122,8 @@ def build_view(run: Run) -> MeasuredRun | None:
         repeated_weight=read_repeated_weight(training.process),
         repeated_work=read_repeated_work(training.process),
         repeated_rows=read_repeated_rows(training.process),
-        writing_lines=read_writing_lines(training.process),
+        taking_lines=read_slice_lines(training.process, "slice_takes"),
+        writing_lines=read_slice_lines(training.process, "slice_writes"),
         stepwise_layers=read_stepwise_layers(training.process),
         unmerged_layers=read_unmerged_layers(training.process),
         spanning_kernels=read_spanning_kernels(training.process),

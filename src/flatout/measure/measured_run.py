@@ -26,7 +26,7 @@ from flatout.measure.ranks import Ranks
 from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
-from flatout.measure.slice_writes import WritingLine
+from flatout.measure.slice_lines import SliceLine
 from flatout.measure.stepwise_layers import StepwiseLayer
 from flatout.measure.thresholds import THIN_BATCHES
 from flatout.measure.validation import ValidationCalls
@@ -154,7 +154,8 @@ class MeasuredRun:
     padding: Padding | str | None = None  # in batches after the window; text: why it is not known; None: there is none
     repeated_weight: RepeatedWeight | None = None  # in steps after the window
     repeated_rows: RepeatedRows | None = None  # the same
-    writing_lines: tuple[WritingLine, ...] = ()  # the same; of writes into parts of tensors
+    taking_lines: tuple[SliceLine, ...] = ()  # the same; that take parts of tensors with gradients
+    writing_lines: tuple[SliceLine, ...] = ()  # the same; that write into parts of tensors
     repeated_work: RepeatedWork | str | None = None  # in one step after the window; text: why none was looked at
     discarded_gradients: DiscardedGradients | str | None = None  # in steps after the window; text and None as above
     unused_gradients: UnusedGradients | str | None = None  # in steps after the window; text and None as above

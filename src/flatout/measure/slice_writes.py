@@ -15,28 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flatout.measure.timeline import union
-from flatout.record import ProcessRecord
 from flatout.record.kernel_trace import Spans
 
 _NODE = "torch::autograd::CopySlices"
 _ENGINE = f"autograd::engine::evaluate_function: {_NODE}"
 _IN_FORWARD = 2  # operators of a write that no other one calls: a view and a copy
 _LEAST_WRITES = 8  # into tensors of one shape, in a step
-
-
-@dataclass(frozen=True)
-class WritingLine:
-    """A line of the user's that writes into parts of tensors, and how often in a step."""
-
-    file: str
-    line: int
-    function: str
-    writes: int
-
-
-def read_writing_lines(process: ProcessRecord) -> tuple[WritingLine, ...]:
-    """Those of a step after the window, most writes first; gradients need not flow through them."""
-    return tuple(WritingLine(*seen) for seen in process.info.get("slice_writes") or ())
 
 
 @dataclass(frozen=True)

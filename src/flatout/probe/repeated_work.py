@@ -16,7 +16,7 @@ from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .repeated_rows import RepeatedRows
 from .sites import is_user_file
-from .slice_writes import SliceWrites
+from .slice_lines import SliceLines
 from .spanning_kernels import SpanningKernels
 from .stepwise_layers import StepwiseLayers
 from .unmerged_layers import UnmergedLayers
@@ -77,7 +77,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._zeros: Any = ZeroOperands()
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
-        self._writes: Any = SliceWrites(_line)
+        self._slices: Any = SliceLines(_line)
         self._spanning: Any = SpanningKernels(_line)
         self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
         self._device = torch.cuda.is_initialized()
@@ -101,7 +101,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._watching = True
         self._stepwise.begin()
         self._repeated_rows.begin()
-        self._writes.begin()
+        self._slices.begin()
         self._unmerged.begin()
         self._spanning.begin()
 
@@ -120,7 +120,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 torch.cuda.synchronize()
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
-            self._writes.save()
+            self._slices.save()
             self._unmerged.save()
             self._spanning.save()
             self._targets.save()
@@ -176,11 +176,12 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if _sequence is not None and threading.get_ident() == REC.training_thread:  # each thread counts its own nodes
             before, self._made = self._made, _sequence()
             made = self._made - 1 if self._made > before else None
+        if node is None:
+            self._slices.look(func._overloadpacket.__name__, args)
         if view:  # it computes nothing
             return
         if node is None:
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
-            self._writes.look(func._overloadpacket.__name__, args)
             self._unmerged.look(func._overloadpacket.__name__, args, result)
             self._spanning.look(func._overloadpacket.__name__, args)
         first = self._first.get(key)

@@ -125,7 +125,7 @@ SPANNING_KERNELS = items(
     ),
     64,
 )
-SLICE_WRITES = items(row(text, _COUNT, text, _COUNT), 64)
+SLICE_LINES = items(row(text, _COUNT, text, _COUNT), 64)
 LOSS_TARGETS = record(
     {
         "classes": _COUNT,

@@ -17,7 +17,10 @@ def unbind(context: Context, cause: Cause) -> Proposal | None:
     saved_s = operators.of_slices_s
     dimension = operators.slices.dimension
     title = f"take the slices with one call before the loop: unbind({dimension})"
-    how = f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges"
+    how = (
+        f"for part in x.unbind({dimension}): ..., not x[:, t] in the loop; x.split(n, {dimension}) for ranges; "
+        "x.gather(1, index[..., None].expand(-1, -1, x.size(2))) for x[i][index[i]]"
+    )
     if dimension is None:
         title = "take all parts with one call: one index, or a product with a matrix of the indices"
         how = (

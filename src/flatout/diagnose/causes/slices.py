@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 
 from flatout.diagnose.cause import Found, Lacks, cause
 from flatout.diagnose.causes.needless_operators import takes, traced
 from flatout.diagnose.evidence import hottest
+from flatout.measure.slice_lines import SliceLine
 from flatout.measure.thresholds import DOMINANT_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import shorter_step
@@ -52,7 +54,7 @@ def slice_gradients(context: Context) -> Found | Lacks | None:
                 f"{percent(slices.seconds / operators.kernels_s)} of the time in kernels",
                 values,
             ),
-            *hottest(context.run.lines("forward"), 2),
+            *(_lines(context.run.taking_lines[:2], "slice") or hottest(context.run.lines("forward"), 2)),
         ),
     )
 
@@ -85,12 +87,16 @@ def slice_writes(context: Context) -> Found | Lacks | None:
                 f"{in_kernels}; these passes and the writes are {percent(writes.calls)} of all operators",
                 {"writes": writes.writes, "seconds": writes.seconds, "calls": writes.calls},
             ),
-            *(
-                Evidence(
-                    f"{counted(line.writes, 'write')} in {PurePath(line.file).name}:{line.line}, {line.function}",
-                    {"file": line.file, "line": line.line, "writes": line.writes},
-                )
-                for line in context.run.writing_lines[:3]
-            ),
+            *_lines(context.run.writing_lines[:3], "write"),
         ),
+    )
+
+
+def _lines(lines: Sequence[SliceLine], what: str) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            f"{counted(line.parts, what)} in {PurePath(line.file).name}:{line.line}, {line.function}",
+            {"file": line.file, "line": line.line, f"{what}s": line.parts},
+        )
+        for line in lines
     )

@@ -1,4 +1,4 @@
-"""Lines that write into parts of tensors, seen in two steps."""
+"""Lines that take or write parts of tensors, seen in two steps."""
 
 from __future__ import annotations
 
@@ -57,3 +57,19 @@ def test_the_line_of_the_writes_is_named(monkeypatch: pytest.MonkeyPatch, forwar
 @pytest.mark.parametrize("forward", [at_once, of_whole_tensors])
 def test_other_loops_have_no_such_line(monkeypatch: pytest.MonkeyPatch, forward: Callable[[], Tensor]) -> None:
     assert seen(monkeypatch, forward) is None
+
+
+def by_lists(x: Tensor) -> Tensor:
+    rows = torch.tensor([1, 0, 2])
+    return torch.stack([x[t][rows] for t in range(12)])
+
+
+@pytest.mark.parametrize(("gradients", "parts"), [(True, 24), (False, None)])
+def test_the_line_that_takes_slices_with_gradients_is_named(
+    monkeypatch: pytest.MonkeyPatch, gradients: bool, parts: int | None
+) -> None:
+    x, other = X.detach().requires_grad_(gradients), torch.ones(1, requires_grad=True)
+    found = watched(monkeypatch, lambda: (by_lists(x).square() * other).sum()).get("slice_takes")
+    assert (found and found[0][3]) == parts
+    if found:
+        assert "x[t][rows]" in Path(__file__).read_text().splitlines()[found[0][1] - 1]
