@@ -462,7 +462,11 @@ def test_samples_of_a_few_numbers_are_to_be_taken_a_batch_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Samples.get_train_loader", "random_training_set", "Feeder.next_batch", "make_inputs", "to_tensor"]
+    "name",
+    [
+        *("Samples.get_train_loader", "random_training_set", "Feeder.next_batch", "make_inputs", "to_tensor"),
+        *("Memory.add", "ReplayBuffer.push", "append_sample", "Env.step"),
+    ],
 )
 def test_what_makes_a_loader_or_a_batch_reports_nothing(name: str) -> None:
     called = {"host_other": [CalledFunction("/home/me/data.py", name, 0.004 * BATCHES)]}

@@ -29,7 +29,7 @@ _MEASURED = ("forward", "loss")
 _IN_PLACE = re.compile(r"\.[a-z]\w*[a-z0-9]_\(|\.data(\[.*\])?\s*[-+*/]?=[^=]|\.load_state_dict\(")
 # A line that begins with a call, and so goes without what that returns.
 _DISCARDS = re.compile(r"(?!(?:return|yield|await|if|elif|while|for|with|assert|del|raise)\b)[\w.\[\]\"\']+\(")
-_REPORTS = re.compile(
+REPORTS = re.compile(
     r"acc|auc|metric|precision|recall|psnr|ssim|dice|bleu|confusion|perplexity|(?:^|[._])log(?:$|_)|logg|print|plot|show|"
     r"save|dump|write|record|report|eval|monitor|statistic|grad_norm|visuali|summar|histogram|"
     r"(?:^|[._])(?:f1|iou|wer|cer|stats|norms?)(?:$|_)",
@@ -175,7 +175,7 @@ def _feeds_step(frames: Sequence[Sequence[Any]], function: tuple[str, str]) -> b
     """
     calling = frames[len(_inside(frames, function)) :]
     source = str(calling[0][3]).strip() if calling else ""
-    return bool(source) and not _DISCARDS.match(source) and not _REPORTS.search(f"{function[1]} {source}")
+    return bool(source) and not _DISCARDS.match(source) and not REPORTS.search(f"{function[1]} {source}")
 
 
 def _function(frame: Sequence[Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
-from flatout.measure.called_functions import METRICS, CalledFunction, package_of
+from flatout.measure.called_functions import METRICS, REPORTS, CalledFunction, package_of
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
@@ -27,6 +27,10 @@ _MAKES = re.compile(
     r"(^|\.)_*(get|make|load|next|random|draw|fetch|create|build|prepare|generate)_?.*(batch|data|set|input|sample|pair)",
     re.IGNORECASE,
 )
+# Of those that keep what the training takes later, as a memory of episodes does, or go on with it.
+_KEEPS = re.compile(
+    r"(^|[._])(add|push|append|store|remember|memori[sz]e|insert|put|enqueue|extend|step|reset|act)(_|$)", re.IGNORECASE
+)
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 _BASIS = "measured time of its calls; the losses have to stay the same bit for bit"
 
@@ -36,7 +40,7 @@ def report_less(context: Context, cause: Cause) -> Proposal | None:
     """Call what only reports in every tenth step, or less often where a tenth of it would still be much."""
     window_s = context.run.ledger.window_s
     called = sorted((one for id in ("host_other", "logging") for one in context.run.called(id)), key=_by_time)
-    reporting = [one for one in called if not (one.changes_tensors or one.feeds_step or _MAKES.search(one.name))]
+    reporting = [one for one in called if not _is_needed(one)]
     costly = [one for one in reporting if one.seconds >= LEAST_SHARE * window_s][:_MOST]
     if not costly:
         return None
@@ -116,6 +120,12 @@ def setting_name(file: str, name: str) -> str:
 
 def _titled(functions: Sequence[CalledFunction]) -> str:
     return listed([f"{one.name} ({PurePath(one.file).name})" for one in functions], "and")
+
+
+def _is_needed(called: CalledFunction) -> bool:
+    """Whether the training is another one without some of the calls."""
+    keeps = _KEEPS.search(called.name) and not REPORTS.search(called.name)
+    return bool(called.changes_tensors or called.feeds_step or keeps or _MAKES.search(called.name))
 
 
 def _by_time(called: CalledFunction) -> float:
