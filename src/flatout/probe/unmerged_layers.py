@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import both_ways, memory_room
+from .module_passes import tensors_in
 from .recorder import REC
 
 LEAST_LAYERS = 3  # of one input
@@ -30,7 +31,7 @@ class _Input(NamedTuple):
         gradients: of the input are computed, too.
         rows: the weight has a row for each output, and not a column.
         bias: is added.
-        convolution: its stride, padding and dilation; empty for a product.
+        convolution: its stride, padding, dilation and kernel; empty for a product.
     """
 
     name: str
@@ -63,37 +64,18 @@ class UnmergedLayers:
 
     def look(self, name, args, result):
         """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
-        if isinstance(result, torch.Tensor) and result.layout is torch.strided:
-            address = result.data_ptr()
-            if name in _COPIES and self._is_parameter(args[0]):
-                self._copies.add(address)
-            else:
-                self._copies.discard(address)
-        places = _OPERANDS.get(name)
-        if places is None or not torch.is_grad_enabled():
+        copies = name in _COPIES and self._is_parameter(args[0])
+        if copies:
+            self._copies.add(result.data_ptr())
+        elif self._copies:  # memory that was freed, and taken anew
+            self._copies -= {one.data_ptr() for one in tensors_in(result) if one.layout is torch.strided}
+        if name not in _OPERANDS or not torch.is_grad_enabled():
             return
-        source, weight, bias = (None if place is None else args[place] for place in places)
+        source, weight, bias = (None if place is None else args[place] for place in _OPERANDS[name])
         if source.layout is not torch.strided or not source.numel() or not self._is_parameter(weight):
             return
-        convolution, rows = (), True
-        if name == "convolution":
-            if args[_TRANSPOSED] or args[_GROUPS] != 1:
-                return
-            # Layers with other kernels cannot be one.
-            convolution = (*(tuple(args[at]) for at in (_STRIDE, _PADDING, _DILATION)), tuple(weight.shape[1:]))
-        else:
-            rows = weight.stride(0) == 1
-        kind = _Input(
-            name,
-            tuple(source.shape),
-            source.dtype,
-            source.device,
-            source.requires_grad,
-            rows,
-            bias is not None and bias.dim() == 1,
-            convolution,
-        )
-        if name == "addmm" and not kind.bias:
+        kind = _shared(name, args, source, weight, bias)
+        if kind is None:
             return
         group = self._number(source), kind
         weights = self._weights.setdefault(group, {})
@@ -106,7 +88,8 @@ class UnmergedLayers:
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return False
         whole = tensor if tensor._base is None else tensor._base
-        return (whole.is_leaf and whole.requires_grad) or whole.data_ptr() in self._copies
+        learned = whole.is_leaf and whole.requires_grad
+        return learned or (bool(self._copies) and whole.data_ptr() in self._copies)
 
     def save(self):
         """Write into the record what the step showed; takes a second at the most where layers are small."""
@@ -121,6 +104,19 @@ class UnmergedLayers:
         if most:
             found = [_told(kind, kinds[kind], lines[kind]) for kind in most]
             REC.save_process(unmerged_layers=found)
+
+
+def _shared(name, args, source, weight, bias):
+    """What layers have to share with this one; None: it cannot be a part of another."""
+    convolution: Any = ()
+    if name == "convolution":
+        if args[_TRANSPOSED] or args[_GROUPS] != 1:
+            return None
+        convolution = (*(tuple(args[at]) for at in (_STRIDE, _PADDING, _DILATION)), tuple(weight.shape[1:]))
+    elif bias is not None and bias.dim() != 1:
+        return None
+    given = tuple(source.shape), source.dtype, source.device, source.requires_grad
+    return _Input(name, *given, bool(convolution) or weight.stride(0) == 1, bias is not None, convolution)
 
 
 def _work(source, weights):

@@ -91,11 +91,15 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         return None
     if input.layout is not torch.strided or weight.layout is not torch.strided:
         return None
-    form = [tuple(one) if isinstance(one, (tuple, list)) else (one, one) for one in (stride, padding, dilation)]
-    if any(len(one) != 2 for one in form):
+    stride, padding, dilation = (
+        tuple(one) if isinstance(one, (tuple, list)) else (one, one) for one in (stride, padding, dilation)
+    )
+    if not len(stride) == len(padding) == len(dilation) == 2:
         return None
-    dimension = conv_forms.spanned(input, weight, *form, groups)
-    return None if dimension is None else conv_forms.as_one_dimension(input, weight, bias, *form, dimension)
+    dimension = conv_forms.spanned(input, weight, stride, padding, dilation, groups)
+    if dimension is None:
+        return None
+    return conv_forms.as_one_dimension(input, weight, bias, stride, padding, dilation, dimension)
 
 
 def _is_plain(tensor, least):
