@@ -12,7 +12,7 @@ from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import as_timed
 from flatout.results import Cause, Evidence
-from flatout.units import counted, duration, percent
+from flatout.units import duration, percent
 
 _Layers = TypeVar("_Layers", bound=BothForms)
 
@@ -31,7 +31,7 @@ def unmerged_layers(context: Context) -> Found | Lacks | None:
 
     def text(one: UnmergedLayers) -> str:
         return (
-            f"{counted(one.uses, 'time')} a step, {one.layers} {kind(one.operator)} take one input of "
+            f"{often(one.uses)}, {one.layers} {kind(one.operator)} take one input of "
             f"{shape(one.shape)}; measured after the window, both passes of one layer in their place take"
         )
 
@@ -50,7 +50,7 @@ def spanning_kernels(context: Context) -> Found | Lacks | None:
 
     def text(one: SpanningKernels) -> str:
         return (
-            f"{counted(one.uses, 'time')} a step, a kernel of {shape(one.kernel)} spans a dimension of an input of "
+            f"{often(one.uses)}, a kernel of {shape(one.kernel)} spans a dimension of an input of "
             f"{shape(one.shape)}; measured after the window, both passes of a convolution in the other one take"
         )
 
@@ -89,6 +89,11 @@ def _found(
 def kind(operator: str) -> str:
     """What such layers are called."""
     return "convolutions" if operator == "convolution" else "linear layers"
+
+
+def often(uses: int) -> str:
+    """How often in a step, at the beginning of a sentence."""
+    return "once a step" if uses == 1 else f"{uses:,} times a step"
 
 
 def shape(sizes: Sequence[int]) -> str:
