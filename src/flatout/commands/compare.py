@@ -65,6 +65,7 @@ def _compare(
     a: str, b: str, pairs: int, bounds: Bounds | None, runs_dir: Path, quiet: bool, allowed: float | None
 ) -> Comparison:
     from flatout.compare.comparison import Comparison
+    from flatout.compare.evened import evened
     from flatout.compare.in_turn import DEFAULT_BOUNDS, run_pairs
     from flatout.compare.ratio import ratio_of
     from flatout.compare.sides import read_side
@@ -76,8 +77,8 @@ def _compare(
     if isinstance(sides[0], Path) and isinstance(sides[1], Path):
         if bounds is not None:
             raise UsageError("--steps and --seconds bound commands; recorded runs are compared as they are")
-        first, second = alike(measure(sides[0]), measure(sides[1]))
-        return Comparison([first], [second], ratio_of([first], [second]), allowed)
+        runs = evened(*([speed] for speed in alike(measure(sides[0]), measure(sides[1]))))
+        return Comparison(*runs, ratio_of(*runs), allowed)
     if isinstance(sides[0], Path) or isinstance(sides[1], Path):
         raise UsageError(f"{a!r} and {b!r} are a recorded run and a command: give two of one kind")
     trials = run_pairs(sides[0], sides[1], pairs, bounds or DEFAULT_BOUNDS, runs_dir, quiet)
@@ -85,7 +86,8 @@ def _compare(
     if len(measured) < 2:
         message = f"ended after {counted(len(measured), 'complete pair')} of runs: a comparison needs two"
         raise CommandError(message, trials.interrupted.exit_code) if trials.interrupted else UsageError(message)
-    return Comparison(trials.a, trials.b, ratio_of(trials.a, trials.b), allowed, trials.interrupted)
+    runs = evened(trials.a, trials.b)
+    return Comparison(*runs, ratio_of(*runs), allowed, trials.interrupted)
 
 
 def _bounds(steps: int | None, seconds: str | None) -> Bounds | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flatout.compare.block_error import relative_error
+from flatout.compare.pauses import Pauses, pauses
 from flatout.compare.steady import warm_up
 from flatout.errors import RecordError
 from flatout.measure.crowding import Contention, measure_contention
@@ -38,6 +40,11 @@ class Speed:
         contention: with other processes for the cores; None: not measured.
         steps_rate: steps a second.
         guessed: no DataLoader fed the steps; their samples are those that a module was given.
+        counted_s: the time that the rate is of.
+        amounts: samples of each step that counts, or 1.
+        pauses: by account, the validations and checkpoints in that time.
+        recorded_s: seconds a sample in the ledger; 0: as the rate says.
+        evened: by account, seconds a sample that pauses are taken to have, as those of a pair of runs had.
     """
 
     run: str
@@ -53,6 +60,11 @@ class Speed:
     contention: Contention | None = None
     steps_rate: float = 0.0
     guessed: bool = False
+    counted_s: float = 0.0
+    amounts: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    pauses: Mapping[str, Pauses] = field(default_factory=dict)
+    evened: Mapping[str, float] = field(default_factory=dict)
+    recorded_s: float = 0.0
 
     def with_batches_of(self, other: Speed) -> Speed:
         """This speed where its steps are known to be of the same samples as another run's.
@@ -66,8 +78,11 @@ class Speed:
 
     def seconds_of(self, account: str, amount: float) -> float:
         """Seconds of an account in which the run did ``amount`` samples (or steps)."""
+        if account in self.evened:
+            return self.evened[account] * amount
         found = self.ledger.account(account)
-        return (found.seconds if found else 0.0) * amount / (self.rate * self.ledger.window_s)
+        share = (found.seconds if found else 0.0) / self.ledger.window_s
+        return share * (self.recorded_s or 1.0 / self.rate) * amount
 
 
 def alike(a: Speed, b: Speed) -> tuple[Speed, Speed]:
@@ -119,8 +134,8 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
     guessed = not training.loaders
     if not known:
         amounts = np.ones(len(durations))
-    if settle:
-        start = warm_up(durations)
+    start = warm_up(durations) if settle else 0
+    if start:
         durations, amounts, window_s = durations[start:], amounts[start:], window_s - float(durations[:start].sum())
     # Time between passes belongs to no step: it is spread evenly over the steps.
     between_s = max(window_s - float(durations.sum()), 0.0) / len(durations)
@@ -142,4 +157,7 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         contention=measure_contention(run.system(), training.window_begin_ns, training.window_end_ns),
         steps_rate=len(durations) / window_s,
         guessed=guessed,
+        counted_s=window_s,
+        amounts=amounts,
+        pauses=pauses(training, start),
     )

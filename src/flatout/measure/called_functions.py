@@ -31,7 +31,7 @@ _IN_PLACE = re.compile(r"\.[a-z]\w*[a-z0-9]_\(|\.data(\[.*\])?\s*[-+*/]?=[^=]|\.
 _DISCARDS = re.compile(r"(?!(?:return|yield|await|if|elif|while|for|with|assert|del|raise)\b)[\w.\[\]\"\']+\(")
 REPORTS = re.compile(
     r"acc|auc|metric|precision|recall|psnr|ssim|dice|bleu|confusion|perplexity|(?:^|[._])log(?:$|_)|logg|print|plot|show|"
-    r"save|dump|write|record|report|eval|monitor|statistic|grad_norm|visuali|summar|histogram|"
+    r"save|dump|write|record|report|eval|monitor|statistic|grad_norm|visuali|summary|histogram|"
     r"(?:^|[._])(?:f1|iou|wer|cer|stats|norms?)(?:$|_)",
     re.IGNORECASE,
 )

@@ -74,6 +74,8 @@ def notes(comparison: Comparison) -> list[str]:
         found.append(f"{disturbed[:1].upper()}{disturbed[1:]}.")
     if others := crowded([speed.contention for speed in (*comparison.a, *comparison.b)]):
         found.append(others)
+    if others := evened_note(comparison):
+        found.append(others)
     if comparison.interrupted:
         found.append(f"Ended early by {comparison.interrupted}.")
     if a.batch and b.batch and abs(a.batch / b.batch - 1) > 0.01:
@@ -85,6 +87,18 @@ def notes(comparison: Comparison) -> list[str]:
         word = "is slower by more than" if comparison.fails else "is not shown to be slower by more than"
         found.append(f"B {word} the {percent(comparison.allowed)} that --fail-if-slower allows.")
     return found
+
+
+def evened_note(comparison: Comparison) -> str:
+    """What is said of pauses that came in one run and not in the other; empty: none did."""
+    names = sorted({name for speed in comparison.shown for name in speed.evened})
+    if not names:
+        return ""
+    one = len(names) == 1
+    return (
+        f"{' and '.join(names).capitalize()} did not come as often in both runs of a pair: "
+        f"{'it counts' if one else 'they count'} as often in both, as long as {'it' if one else 'they'} took."
+    )
 
 
 def to_dict(comparison: Comparison) -> dict[str, Any]:

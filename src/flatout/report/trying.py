@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.compare.comparison import AMOUNT, Comparison
 from flatout.measure.thresholds import NOISE_SHARE
-from flatout.report.comparison import figures
+from flatout.report.comparison import evened_note, figures
 from flatout.report.layout import left, right, shorten_middle, wrap
 from flatout.terminal_text import one_line
 from flatout.trials.try_result import (
@@ -101,7 +101,8 @@ def _detail(tried: TryResult, one: Judged) -> list[str]:
     if one.losses is not None:
         text += ["", *_wrapped(f"Losses: {one.losses.text}.")]
     moved = figures(one.comparison)[1]
-    return [*text, *moved, *_printed(one), ""]
+    evened = evened_note(one.comparison)
+    return [*text, *moved, *(["", *_wrapped(evened)] if evened else []), *_printed(one), ""]
 
 
 def _named(side: str, text: str) -> list[str]:

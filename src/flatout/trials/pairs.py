@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.compare.evened import evened
 from flatout.compare.in_turn import turn
 from flatout.compare.ratio import Ratio, ratio_of
 from flatout.compare.speed import Speed
@@ -56,7 +57,7 @@ class Pairs:
         a, b = ([run.speed for run in runs if run.speed is not None] for runs in (self.a, self.b))
         if self.begins_alike(_ROUNDED):
             b = [one.with_batches_of(other) for one, other in zip(b, a, strict=False)]
-        return a, b
+        return evened(a, b)
 
     def begins_alike(self, within: float = _SAME_LOSS) -> bool:
         """True if the first losses of the first pair are within this share of one another, as of the same batches."""
