@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -65,6 +66,7 @@ def test_others_are_left_to_torch(injected: Injected, kind: str) -> None:
     assert not injected.applied
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
 def test_more_channels_single_pictures_and_other_tensors_are_left_to_torch(injected: Injected) -> None:
     nn.Conv2d(2, 4, (3, 60))(torch.randn(8, 2, 40, 60))
     nn.Conv2d(1, 4, (3, 60))(torch.randn(1, 400, 60))
@@ -104,3 +106,53 @@ def test_they_are_found_and_timed_in_a_watched_step(monkeypatch: pytest.MonkeyPa
     found = watched(monkeypatch, lambda: layers[0](x).sum())["spanning_kernels"]
     assert [one["skipped"] for one in found] == ["no memory is left"]
     assert "spanning_kernels" not in watched(monkeypatch, lambda: nn.Conv2d(1, 5, 3)(x).sum())
+
+
+def test_the_result_is_no_view(injected: Injected) -> None:
+    layer, seen = nn.Conv2d(1, 5, (3, 60)), []
+    layer.register_forward_hook(lambda module, args, output: output.register_hook(seen.append) and None)
+    nn.Sequential(layer, nn.ReLU(inplace=True))(torch.randn(WIDE)).sum().backward()
+    assert len(seen) == 1
+    with torch.no_grad():
+        y = nn.Conv2d(1, 5, (3, 60))(torch.randn(WIDE))
+    y += nn.Parameter(torch.ones(1))
+    nn.Conv2d(1, 5, (3, 60))(torch.randn(WIDE)).detach_()
+    assert injected.applied
+
+
+def test_pixels_laid_out_channels_last_are_left_to_torch(injected: Injected) -> None:
+    x = torch.randn(WIDE).to(memory_format=torch.channels_last)
+    y = nn.Conv2d(1, 5, (3, 60))(x)
+    assert y.is_contiguous(memory_format=torch.channels_last) and not injected.applied
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"stride": (1, 1.0)}, TypeError),
+        ({"padding": (0, 0.0)}, TypeError),
+        ({"groups": 1.0}, TypeError),
+        ({"bias": torch.zeros(4)}, RuntimeError),
+        ({"stride": 0}, RuntimeError),
+        ({"dilation": (30, 1)}, RuntimeError),
+    ],
+)
+def test_what_torch_refuses_is_refused_in_its_words(
+    injected: Injected, options: dict[str, Any], error: type[Exception]
+) -> None:
+    x, weight = torch.randn(WIDE), torch.randn(5, 1, 3, 60)
+    with pytest.raises(error) as own:
+        torch.conv2d(x, weight, **options)
+    with pytest.raises(error) as quick:
+        functional.conv2d(x, weight, **options)
+    assert str(own.value) == str(quick.value) and not injected.applied
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
+def test_modules_are_scripted_and_the_function_is_pickled(injected: Injected) -> None:
+    net = nn.Sequential(nn.Conv2d(1, 5, (3, 60)), nn.ReLU())
+    scripted: Any = torch.jit.script(net)
+    assert scripted(torch.randn(WIDE)).shape == (8, 5, 38, 1)
+    assert pickle.loads(pickle.dumps(functional.conv2d)) is functional.conv2d
+    net(torch.randn(WIDE))
+    assert injected.applied

@@ -13,6 +13,8 @@ def spanned(input, weight, stride, padding, dilation, groups):
     """The dimension that the kernel spans, 2 or 3; None: it is no such convolution of pictures."""
     if input.dim() != 4 or weight.dim() != 4 or not input.shape[1] == weight.shape[1] == groups == 1:
         return None
+    if _channels_last(input) or _channels_last(weight):  # the result is, too
+        return None
     for at in (1, 0):
         size = input.shape[2 + at]
         if 1 < size == weight.shape[2 + at] and (stride[at], padding[at], dilation[at]) == (1, 0, 1):
@@ -32,9 +34,12 @@ def as_one_dimension(input, weight, bias, stride, padding, dilation, dimension):
         dilation: the same.
         dimension: that the kernel spans.
     """
-    other = 5 - dimension
     rows, kernel = input.squeeze(1), weight.squeeze(1)
     if dimension == 3:  # the channels come first
         rows, kernel = rows.transpose(1, 2).contiguous(), kernel.transpose(1, 2).contiguous()
-    found = torch.conv1d(rows, kernel, bias, stride[other - 2], padding[other - 2], dilation[other - 2])
-    return found.unsqueeze(dimension)
+    # The dimension is there with one place, so that the result is no view: hooks and changes in place see torch's own.
+    return torch.conv2d(rows.unsqueeze(dimension), kernel.unsqueeze(dimension), bias, stride, padding, dilation)
+
+
+def _channels_last(tensor):
+    return tensor.stride(1) == 1 and tensor.is_contiguous(memory_format=torch.channels_last)

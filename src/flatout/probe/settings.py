@@ -289,7 +289,10 @@ SETTINGS: "dict[str, Setting]" = {
         bool, "binary cross-entropy of probabilities with vector logarithms, on the CPU", "quick_functions", live=True
     ),
     "quick_conv": Setting(
-        bool, "convolutions of one channel whose kernel spans a dimension, in the other", "quick_functions", live=True
+        bool,
+        "compute convolutions of one channel that are as wide as their input in one dimension",
+        "quick_functions",
+        live=True,
     ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True

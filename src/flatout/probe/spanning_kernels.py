@@ -22,6 +22,7 @@ class SpanningKernels:
 
     def __init__(self, line):
         self._line = line
+        self._saved = False
         self.begin()
 
     def begin(self):
@@ -48,7 +49,10 @@ class SpanningKernels:
             self._lines[kind] = self._line()
 
     def save(self):
-        """Write into the record what the step showed; takes a second at the most where convolutions are small."""
+        """Write into the record what the first whole step showed; takes a second at the most where they are small."""
+        if self._saved:
+            return
+        self._saved = True
         most = sorted(self._calls, key=lambda kind: -self._calls[kind] * math.prod(kind[0][0]) * math.prod(kind[1][0]))
         if most:
             found = [_told(kind, self._calls[kind], self._lines[kind]) for kind in most[:_MOST_KINDS]]
@@ -61,6 +65,8 @@ def _told(kind, calls, line):
     if line and line[0]:
         found["lines"] = [[*line[:3], calls]]
     lacking = memory_room.lacking()
+    if lacking is None and 32 * (math.prod(shape) + math.prod(kernel)) > memory_room.for_copies():
+        lacking = "there is no memory for copies of them"
     if lacking is not None:
         return {**found, "skipped": lacking}
     try:

@@ -9,7 +9,9 @@ from torch.nn import functional
 from .. import conv_forms, quick_bce, quick_masks
 from ..wrap import is_compiling, is_traced
 
-DROPOUT, BCE, CONV = "quick_dropout", "quick_bce", "quick_conv"
+DROPOUT = "quick_dropout"
+BCE = "quick_bce"
+CONV = "quick_conv"
 RAREST = 1 / 256  # probability to be dropped, or to be kept: 16 bits are too coarse for a smaller one
 # Elements: calls of less cost more than they save.
 LEAST_MASK = 4096
@@ -45,16 +47,19 @@ def _replace(injected, setting, quick):
         injected.done(setting)
         return found
 
+    # Pickled by name, a function of C as well.
+    replaced.__module__, replaced.__qualname__ = functional.__name__, name
     setattr(functional, name, replaced)
     script = torch.jit.script
 
     @functools.wraps(script)
     def scripted(*args, **kwargs):
+        before = getattr(functional, name)  # a function that is scripted may have others scripted
         setattr(functional, name, original)  # its source is compiled, among the names of its own module
         try:
             return script(*args, **kwargs)
         finally:
-            setattr(functional, name, replaced)
+            setattr(functional, name, before)
 
     torch.jit.script = scripted
 
@@ -85,19 +90,24 @@ def binary_cross_entropy(input, target, weight=None, size_average=None, reduce=N
 
 def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     """A convolution of one channel in one dimension, where its kernel spans the other; None: torch's own is called."""
-    if not isinstance(input, torch.Tensor) or isinstance(padding, str) or input.numel() < conv_forms.LEAST_ELEMENTS:
+    tensors = [input, weight] if bias is None else [input, weight, bias]
+    if any(type(one) not in (torch.Tensor, torch.nn.Parameter) or _wrapped(one) for one in tensors):
         return None
-    if any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in (input, weight)) or _wrapped(input):
+    if any(one.layout is not torch.strided or one.device != input.device for one in tensors):
         return None
-    if input.layout is not torch.strided or weight.layout is not torch.strided:
+    if input.numel() < conv_forms.LEAST_ELEMENTS or not weight.numel() or type(groups) is not int:
         return None
-    stride, padding, dilation = (
-        tuple(one) if isinstance(one, (tuple, list)) else (one, one) for one in (stride, padding, dilation)
-    )
-    if not len(stride) == len(padding) == len(dilation) == 2:
-        return None
+    form = [tuple(one) if isinstance(one, (tuple, list)) else (one, one) for one in (stride, padding, dilation)]
+    if any(len(one) != 2 or any(type(size) is not int for size in one) for one in form):
+        return None  # also text, such as "same"; what torch refuses, it refuses by itself
+    stride, padding, dilation = form
     dimension = conv_forms.spanned(input, weight, stride, padding, dilation, groups)
-    if dimension is None:
+    if dimension is None or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    other = 3 - dimension
+    if input.shape[2 + other] + 2 * padding[other] <= dilation[other] * (weight.shape[2 + other] - 1):
+        return None
+    if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0:
         return None
     return conv_forms.as_one_dimension(input, weight, bias, stride, padding, dilation, dimension)
 
