@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from flatout.probe import memory_room
 from tests.probe.watched_steps import watched
@@ -89,6 +91,45 @@ def without_gradients(net: Net) -> Tensor:
     return target.sum() * net.adjacency
 
 
+def updated_between(net: Net) -> Tensor:
+    """One layer, whose weight follows its gradient."""
+    layer: Any = net.heads[0]
+    found = []
+    for _ in range(4):
+        loss = layer(X).square().mean()
+        (gradient,) = torch.autograd.grad(loss, layer.weight, retain_graph=True)
+        found.append(loss.detach())
+        with torch.no_grad():
+            layer.weight -= 0.01 * gradient
+    return layer(X).sum()
+
+
+def descended(net: Net) -> Tensor:
+    """Leaves of which each is made of the one before."""
+    weight = net.matrices[0]
+    for _ in range(4):
+        (gradient,) = torch.autograd.grad((X[0] @ weight).square().sum(), weight)
+        weight = (weight - 0.1 * gradient).detach().requires_grad_()
+    return (X[0] @ weight).sum() * net.adjacency
+
+
+def parts_of_one(net: Net) -> Tensor:
+    return torch.stack([(X @ part.t()).sum() for part in net.stack[0].weight.chunk(4)])
+
+
+def of_numpy(net: Net) -> Tensor:
+    """torch knows no version of such memory."""
+    layer = nn.Linear(16, 5)
+    layer.weight = nn.Parameter(torch.from_numpy(np.ones((5, 16), np.float32)))
+    return torch.stack([functional.dropout(layer(X)) for _ in range(4)])
+
+
+def cast_each_time(net: Net) -> Tensor:
+    layer: Any = net.heads[0]
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        return torch.stack([layer(X) for _ in range(4)]).float()
+
+
 @pytest.mark.parametrize(
     ("step", "operator", "layers", "groups", "shape"),
     [
@@ -127,6 +168,11 @@ def test_layers_of_one_input_are_found_and_timed(
         other_inputs,
         changed_between,
         without_gradients,
+        updated_between,
+        descended,
+        parts_of_one,
+        of_numpy,
+        cast_each_time,
     ],
 )
 def test_others_are_left_alone(monkeypatch: pytest.MonkeyPatch, step: Callable[[Net], Tensor]) -> None:
@@ -149,3 +195,24 @@ def test_where_memory_is_short_they_are_not_timed(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(memory_room, name, lambda: value)
     [seen] = watched(monkeypatch, lambda: heads(net).sum())["unmerged_layers"]
     assert "memory" in seen["skipped"] and "apart_ns" not in seen
+
+
+def test_hooks_on_saved_tensors_may_draw_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, drawn = Net(), []
+
+    def pack(tensor: Tensor) -> Tensor:
+        drawn.append(torch.rand(1))
+        return tensor
+
+    states = []
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        for step in (two, heads):  # the second is timed
+            torch.manual_seed(0)
+            found = watched(monkeypatch, lambda: (states.clear(), step(net).sum())[1])  # noqa: B023
+            drawn.clear()
+            state = torch.get_rng_state()
+            torch.manual_seed(0)
+            for _ in range(2):
+                step(net).sum().backward()
+            assert torch.equal(torch.get_rng_state(), state)
+    assert "apart_ns" in found["unmerged_layers"][0]

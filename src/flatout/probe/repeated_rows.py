@@ -76,17 +76,17 @@ class RepeatedRows:
         elif name in ("repeat", *_COPIES, *_TAKES):
             made = self._repeated(name, args[0], result)
         for tensor in tensors_in(result):
-            self._rows.pop(_address(tensor), None)
+            self._rows.pop(address(tensor), None)
         if made is not None:
             made.calls.append(place)
             made.nodes.append(node)
-            self._rows[_address(result)] = made
+            self._rows[address(result)] = made
 
     def _repeated(self, name, source, result):
-        if not _address(source) or not source.dim() or result.shape[-1:] != source.shape[-1:]:
+        if not address(source) or not source.dim() or result.shape[-1:] != source.shape[-1:]:
             return None
         if name in _COPIES:
-            known = self._rows.get(_address(source))
+            known = self._rows.get(address(source))
             if known is not None:  # in another order
                 return _Rows(known.parts, [*known.calls], [*known.nodes])
             times = _expanded(source)
@@ -98,11 +98,11 @@ class RepeatedRows:
 
     def _joined(self, args, result):
         tensors, dimension = args[0], args[1] if len(args) > 1 else 0
-        if not _address(result) or dimension % result.dim() != result.dim() - 1:
+        if not address(result) or dimension % result.dim() != result.dim() - 1:
             return None
         parts, calls, nodes = [], [], []
         for tensor in tensors:
-            known = self._rows.get(_address(tensor))
+            known = self._rows.get(address(tensor))
             if known is not None and sum(part[0] for part in known.parts) == tensor.shape[-1]:
                 parts += known.parts
                 calls += known.calls
@@ -112,7 +112,7 @@ class RepeatedRows:
         return _Rows(parts, calls, nodes)
 
     def _multiplied(self, rows, weight, place, node):
-        known = self._rows.get(_address(rows))
+        known = self._rows.get(address(rows))
         columns = rows.shape[-1]
         if known is None or sum(part[0] for part in known.parts) != columns or rows.stride(-1) != 1:
             return
@@ -155,9 +155,10 @@ class RepeatedRows:
         REC.save_process(repeated_rows=found)
 
 
-def _address(tensor):
-    """Of its memory; 0: it has none of its own, as a sparse tensor, or is empty."""
-    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided and tensor.numel() else 0
+def address(tensor):
+    """Of its memory; 0: it has none of its own, as a sparse, nested or wrapped tensor, or is empty."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return tensor.untyped_storage().data_ptr() if plain and not tensor.is_nested and tensor.numel() else 0
 
 
 def _expanded(tensor):

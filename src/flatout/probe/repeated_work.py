@@ -121,8 +121,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
             self._slices.save()
-            self._unmerged.save()
-            self._spanning.save()
+            if not cut:  # they are timed, and would take long
+                self._unmerged.save()
+                self._spanning.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1

@@ -13,6 +13,7 @@ import torch
 from . import both_ways, memory_room
 from .module_passes import tensors_in
 from .recorder import REC
+from .repeated_rows import address
 
 LEAST_LAYERS = 3  # of one input
 _MOST_KINDS = 4  # in the record
@@ -54,45 +55,53 @@ class UnmergedLayers:
 
     def __init__(self, number, line):
         self._number, self._line = number, line
+        self._saved = False
         self.begin()
 
     def begin(self):
         """A step begins."""
-        self._weights: Any = {}  # number of an input, and what its layers share -> number of a weight -> its shape
+        self._weights: Any = {}  # number of an input, and what its layers share -> a parameter -> its shape
         self._lines: Any = {}  # the same -> where a layer is called that can be merged
-        self._copies: Any = set()  # addresses of copies of parameters, as autocast makes them
+        self._copies: Any = {}  # addresses of copies, as autocast makes them -> the parameter
 
     def look(self, name, args, result):
         """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
-        copies = name in _COPIES and self._is_parameter(args[0])
-        if copies:
-            self._copies.add(result.data_ptr())
+        copied = self._parameter(args[0]) if name in _COPIES else None
+        if copied is not None:
+            self._copies[address(result)] = copied
         elif self._copies:  # memory that was freed, and taken anew
-            self._copies -= {one.data_ptr() for one in tensors_in(result) if one.layout is torch.strided}
+            for one in tensors_in(result):
+                self._copies.pop(address(one), None)
         if name not in _OPERANDS or not torch.is_grad_enabled():
             return
         source, weight, bias = (None if place is None else args[place] for place in _OPERANDS[name])
-        if source.layout is not torch.strided or not source.numel() or not self._is_parameter(weight):
+        parameter = self._parameter(weight)
+        if parameter is None or not address(source):
             return
         kind = _shared(name, args, source, weight, bias)
         if kind is None:
             return
         group = self._number(source), kind
         weights = self._weights.setdefault(group, {})
-        weights[self._number(weight)] = tuple(weight.shape)
-        if len(weights) == LEAST_LAYERS:
+        # By its memory: a weight that an update changes in between is one layer, as are parts of one weight.
+        weights.setdefault(parameter, tuple(weight.shape))
+        if len(weights) == LEAST_LAYERS and group not in self._lines:
             self._lines[group] = self._line()
 
-    def _is_parameter(self, tensor):
-        """True for a parameter, a copy of it in another type, and for both in another form."""
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
-            return False
+    def _parameter(self, tensor):
+        """Address of the parameter that a tensor is, or a copy of in another type or form; None: it is none."""
+        if not isinstance(tensor, torch.Tensor) or not address(tensor):
+            return None
         whole = tensor if tensor._base is None else tensor._base
-        learned = whole.is_leaf and whole.requires_grad
-        return learned or (bool(self._copies) and whole.data_ptr() in self._copies)
+        if isinstance(whole, torch.nn.Parameter) and whole.requires_grad:
+            return address(whole)
+        return self._copies.get(address(whole))
 
     def save(self):
-        """Write into the record what the step showed; takes a second at the most where layers are small."""
+        """Write into the record what the first whole step showed; takes a second at the most where layers are small."""
+        if self._saved:
+            return
+        self._saved = True
         kinds: Any = Counter()
         lines: Any = {}
         for group, weights in self._weights.items():

@@ -98,7 +98,7 @@ UNMERGED_LAYERS = items(
     record(
         {
             "operator": text,
-            "layers": whole(1),
+            "layers": whole(2),
             "groups": whole(1),
             "input": items(_COUNT, 64),
             "lines": items(row(text, _COUNT, text, _COUNT), 64),
