@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from flatout.probe import repeated_work, value_numbers  # noqa: E402
 from flatout.probe.repeated_work import RepeatedWork  # noqa: E402
+from tests.probe.watched_steps import watched  # noqa: E402
 
 WEIGHT = torch.rand(8, 8)
 
@@ -445,3 +446,10 @@ def test_the_targets_of_a_loss_are_looked_at(monkeypatch: pytest.MonkeyPatch) ->
     nn.functional.cross_entropy(values[:, :4], targets.clamp(-100, 3))  # a smaller one beside it
     mode.end(True)
     assert saved["loss_targets"] == {"classes": 20, "positions": 5, "ignored": 3, "highest": 9, "looked_up": 5}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+def test_quantized_tensors_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantized = torch.quantize_per_tensor(torch.randn(64, 8), 0.1, 0, torch.quint8)
+    weight = torch.randn(8, 2, requires_grad=True)
+    assert watched(monkeypatch, lambda: (quantized.dequantize() @ weight).sum())["repeated_work"]["operators"] > 0

@@ -195,11 +195,13 @@ def _is_borrowed(tensor):
 
 def _digest(tensor):
     """Of a tensor's bytes: the version does not count what is written through ``tensor.data``, or by other code."""
+    if tensor.is_quantized:  # its bytes as another type end the process
+        return object()  # nothing is like it
     try:
         values = tensor.detach().contiguous().view(-1).view(torch.uint8)
         rest = values[values.numel() // 4 * 4 :].tolist()
         words = values[: values.numel() // 4 * 4].view(torch.int32)
-    except RuntimeError:  # no plain memory, such as that of quantized values, or a view that begins at an odd byte
+    except RuntimeError:  # no plain memory, such as a view that begins at an odd byte
         return object()  # nothing is like it
     places = torch.arange(1, min(words.numel(), _AT_ONCE) + 1, dtype=torch.int64, device=words.device)
     sums: Any = []
