@@ -184,9 +184,11 @@ def test_a_text_is_written_once_and_later_fields_add_to_an_entry(tmp_path: Path)
 def test_a_process_file_is_replaced_whole_and_its_temporary_file_goes(tmp_path: Path) -> None:
     target = tmp_path / "1.json"
     writer.write_json(str(target), {"pid": 1})
-    writer.write_json(str(target), {"pid": 1, "odd": {3}, "outputs": np.int64(2), "share": np.float32(0.5)})
+    writer.write_json(
+        str(target), {"pid": 1, "odd": {3}, "outputs": np.int64(2), "share": np.float32(0.5), "on": np.True_}
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["1.json"]
-    assert json.loads(target.read_text()) == {"pid": 1, "odd": "{3}", "outputs": 2, "share": 0.5}
+    assert json.loads(target.read_text()) == {"pid": 1, "odd": "{3}", "outputs": 2, "share": 0.5, "on": True}
 
 
 def test_a_process_file_in_a_folder_that_is_gone_is_no_error(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def _gives_the_same(module, result):
 
 def _weights(module):
     """What shows that a weight or a buffer was written to or replaced."""
-    held = [*module.parameters(), *module.buffers()]
+    held = [*torch.nn.Module.parameters(module), *module.buffers()]
     seen = [(id(one), 0 if one.is_inference() else one._version, one.data_ptr()) for one in held]
     return seen, sums_of(held)
 

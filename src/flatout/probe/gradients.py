@@ -223,7 +223,7 @@ def names_of(ids):
 
 
 def _name(module, path, unused, names):
-    owned = [id(parameter) for parameter in module.parameters() if parameter.requires_grad]
+    owned = [id(parameter) for parameter in torch.nn.Module.parameters(module) if parameter.requires_grad]
     if unused.isdisjoint(owned):
         return
     if unused.issuperset(owned):

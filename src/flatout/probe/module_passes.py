@@ -42,7 +42,10 @@ class ModulePasses:
         lacking = memory_room.lacking()  # of the GPU, too
         if lacking is not None:
             raise NotDoubled(lacking)
-        if sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers())) > memory_room.for_copies():
+        if (
+            sum(tensor.nbytes for tensor in (*torch.nn.Module.parameters(module), *module.buffers()))
+            > memory_room.for_copies()
+        ):
             raise NotDoubled("the model is too large to be copied")
         self._args = args
         self.size = len(args[0]) if args and isinstance(args[0], torch.Tensor) and args[0].dim() else 0

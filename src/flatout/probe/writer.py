@@ -3,7 +3,6 @@
 import itertools
 import json
 import mmap
-import operator
 import os
 import struct
 import sys
@@ -192,12 +191,14 @@ class NamesFile:
 
 def _plain(value):
     """A number of NumPy's as one of Python's; anything else as text."""
-    for convert in (operator.index, float):
+    dtype = getattr(value, "dtype", None)
+    convert = {"b": bool, "i": int, "u": int, "f": float}.get(getattr(dtype, "kind", ""), str)
+    for attempt in (convert, str):
         try:
-            return convert(value)
-        except Exception:  # of a class of the user's
+            return attempt(value)
+        except Exception:  # of a class of the user's, or an array
             continue
-    return str(value)
+    return type(value).__name__
 
 
 def write_json(path, content):
