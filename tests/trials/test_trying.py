@@ -20,11 +20,13 @@ from flatout.runner import Bounds
 from flatout.trials.candidates import Candidate
 from flatout.trials.decide import ruled_out
 from flatout.trials.isolation import NAMESPACE, Isolation
+from flatout.trials.losses import LossCheck
 from flatout.trials.outcome import FAILED, GUARDED, TrialRun
 from flatout.trials.progress import ProgressLog
 from flatout.trials.trial_run import LOG, TrialSetup
 from flatout.trials.try_result import TryResult
 from flatout.trials.trying import Trying, TryOptions
+from flatout.trials.verdicts import _outcome
 from tests.trials.made_runs import trial_run
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/schema/try.schema.json").read_text("utf-8"))
@@ -103,6 +105,14 @@ def test_what_is_not_proved_says_why(tmp_path: Path, made: Any, outcome: str, sa
     found = tried(tmp_path, Machine({"x": made}), "x")
     assert not found.proved and found.best.outcome == outcome
     assert said in " ".join(lines(found))
+
+
+def test_pairs_that_differ_much_rule_nothing_out() -> None:
+    losses = LossCheck(passed=True, text="")
+    narrow, wide = Ratio(0.98, 0.93, 1.04, 2), Ratio(0.95, 0.6, 1.47, 2)
+    assert _outcome(narrow, losses, "", diverged=False)[0] == "no_gain"
+    outcome, why = _outcome(wide, losses, "", diverged=False)
+    assert outcome == "unconfirmed" and "2 pairs of runs show no gain, and differ too much to rule it out" in why
 
 
 def test_a_setting_that_leaves_calls_out_may_not_change_a_bit(tmp_path: Path) -> None:

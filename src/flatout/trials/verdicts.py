@@ -39,6 +39,7 @@ _VERBS = {
     FAILED: "breaks the training",
     TOO_SHORT: "trains too few steps to compare",
 }
+_OPEN = 0.10  # a gain that an interval still holds, where no gain was seen
 _KEEPING = "sample_cache_bytes"  # the setting of all that is kept from pass to pass
 
 
@@ -107,7 +108,9 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
     if ratio.high < 1.0 and ratio.pairs >= LEAST_PAIRS and not other:
         return SLOWER, "slower"
     if ruled_out(ratio) and ratio.pairs >= LEAST_PAIRS and not other:
-        return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
+        if ratio.high <= 1.0 + _OPEN:
+            return NO_GAIN, f"no gain that clears {NOISE_SHARE:.0%}"
+        return UNCONFIRMED, f"not proved: {ratio.pairs} pairs of runs show no gain, and differ too much to rule it out"
     if not losses.passed or other:
         return DIFFERS, f"not shown to train the same: {other or losses.text}"
     if not gains(ratio):
