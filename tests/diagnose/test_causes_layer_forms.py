@@ -34,7 +34,10 @@ def test_layers_are_named_with_what_one_would_save() -> None:
     cause = found(unmerged_layers(context))
     assert cause.share == pytest.approx(0.3, abs=0.03)
     assert "2 times a step, 8 linear layers take one input of 1280x512" in cause.evidence[0].text
-    assert "take 25% of the time (20% to 30%), which is 2.0 ms" in cause.evidence[0].text
+    assert (
+        "both passes take 2.0 ms, and those of one layer in their place 25% of that (20% to 30%)"
+        in cause.evidence[0].text
+    )
     assert "net.py:9, forward" in cause.evidence[1].text
     causes, _ = judge(context)
     assert causes[0].id == "unmerged_layers"
@@ -59,7 +62,10 @@ def test_a_kernel_that_spans_the_input_is_named() -> None:
     assert (
         "3 times a step, a kernel of 100x1x3x300 spans a dimension of an input of 64x1x50x300" in cause.evidence[0].text
     )
-    assert "take 60% of the time (55% to 65%)" in cause.evidence[0].text
+    assert (
+        "both passes take 2.0 ms, and those of a convolution in the other one 60% of that (55% to 65%)"
+        in cause.evidence[0].text
+    )
     offered = remedies(context)["quick_conv"]
     assert offered.settings == {"quick_conv": True} and offered.semantic_class == NUMERICS
     assert spanning_kernels(Context.of(views.spanning(healthy(), part=0.99, low=0.9, high=1.0))) is None
@@ -77,6 +83,7 @@ def test_no_more_than_both_passes_is_saved() -> None:
 def test_where_one_is_no_faster_or_was_not_timed_there_is_no_cause() -> None:
     assert unmerged_layers(unmerged(part=0.99, low=0.9, high=1.0)) is None
     assert unmerged_layers(run(healthy())) is None
+    assert "too long" in str(unmerged_layers(run(healthy(), repeated_work="a step takes too long")))
     assert "no memory" in str(unmerged_layers(unmerged(seconds=None, skipped="no memory is left")))
 
 

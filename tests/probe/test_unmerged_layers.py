@@ -114,7 +114,8 @@ def descended(net: Net) -> Tensor:
 
 
 def parts_of_one(net: Net) -> Tensor:
-    return torch.stack([(X @ part.t()).sum() for part in net.stack[0].weight.chunk(4)])
+    weight: Any = net.stack[0].weight
+    return torch.stack([(X @ part.t()).sum() for part in weight.chunk(4)])
 
 
 def of_numpy(net: Net) -> Tensor:

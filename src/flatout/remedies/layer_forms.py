@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,18 +38,26 @@ def merge_layers(context: Context, cause: Cause) -> Proposal | None:
 @remedy(("spanning_kernels",), NUMERICS, risk="low")
 def quick_conv(context: Context, cause: Cause) -> Proposal | None:
     """Take the dimension that the kernel spans for channels."""
+    convolutions = context.run.spanning_kernels
     return _proposal(
         context,
-        context.run.spanning_kernels,
+        convolutions,
         title="compute convolutions as wide as their input in one dimension",
         how="nn.Conv1d(width, n, k)(x.transpose(1, 2)) in place of nn.Conv2d(1, n, (k, width))(x[:, None]); "
         "its weight is conv.weight.squeeze(1).transpose(1, 2)",
         settings={"quick_conv": True},
+        # Each keeps a copy of its input in that form until its backward pass; four bytes for each value.
+        memory_bytes=sum(4 * one.uses * math.prod(one.shape) for one in convolutions),
     )
 
 
 def _proposal(
-    context: Context, layers: Sequence[BothForms], title: str, how: str, settings: dict[str, Any] | None = None
+    context: Context,
+    layers: Sequence[BothForms],
+    title: str,
+    how: str,
+    settings: dict[str, Any] | None = None,
+    memory_bytes: int = 0,
 ) -> Proposal | None:
     if not layers:
         return None
@@ -61,5 +70,5 @@ def _proposal(
         how=how,
         settings=settings,
         basis=_BASIS,
-        memory_bytes=0,
+        memory_bytes=memory_bytes,
     )

@@ -32,7 +32,8 @@ def unmerged_layers(context: Context) -> Found | Lacks | None:
     def text(one: UnmergedLayers) -> str:
         return (
             f"{often(one.uses)}, {one.layers} {kind(one.operator)} take one input of "
-            f"{shape(one.shape)}; measured after the window, both passes of one layer in their place take"
+            f"{shape(one.shape)}; measured after the window, both passes take {{}}, and those of one layer in "
+            "their place"
         )
 
     layers = context.run.unmerged_layers
@@ -51,7 +52,8 @@ def spanning_kernels(context: Context) -> Found | Lacks | None:
     def text(one: SpanningKernels) -> str:
         return (
             f"{often(one.uses)}, a kernel of {shape(one.kernel)} spans a dimension of an input of "
-            f"{shape(one.shape)}; measured after the window, both passes of a convolution in the other one take"
+            f"{shape(one.shape)}; measured after the window, both passes take {{}}, and those of a convolution in "
+            "the other one"
         )
 
     return _found(context, context.run.spanning_kernels, "convolutions of one channel are as wide as their input", text)
@@ -63,7 +65,8 @@ def _found(
     if context.fitted is None:
         return Lacks(NO_STEP)
     if not layers:
-        return None
+        looked = context.run.repeated_work
+        return Lacks(looked) if isinstance(looked, str) else None
     first = layers[0]
     if first.seconds is None:
         return Lacks(f"both forms of the layers were not timed: {first.skipped}")
@@ -72,8 +75,8 @@ def _found(
         return None
     evidence = [
         Evidence(
-            f"{text(one)} {percent(one.part)} of the time ({percent(one.low)} to {percent(one.high)}), which is "
-            f"{duration(one.seconds)}",
+            f"{text(one).format(duration(one.seconds))} {percent(one.part)} of that "
+            f"({percent(one.low)} to {percent(one.high)})",
             {"uses": one.uses, "part": one.part, "seconds": one.seconds},
         )
         for one in layers

@@ -124,11 +124,11 @@ def _splits(context: Context, found: Cause) -> str:
 )
 def repeated_rows(context: Context) -> Found | Lacks | None:
     """Layers multiply rows that repeat, such as one state put beside each of many inputs."""
-    rows = context.run.repeated_rows
+    rows, looked = context.run.repeated_rows, context.run.repeated_work
     if context.fitted is None:
         return Lacks(NO_STEP)
     if rows is None:
-        return None
+        return Lacks(looked) if isinstance(looked, str) else None
     share = context.model.recovered(without_repeated_work(context, rows.part))
     if share < _LEAST:
         return None
