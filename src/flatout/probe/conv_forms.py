@@ -37,8 +37,12 @@ def as_one_dimension(input, weight, bias, stride, padding, dilation, dimension):
     rows, kernel = input.squeeze(1), weight.squeeze(1)
     if dimension == 3:  # the channels come first
         rows, kernel = rows.transpose(1, 2).contiguous(), kernel.transpose(1, 2).contiguous()
-    # The dimension is there with one place, so that the result is no view: hooks and changes in place see torch's own.
-    return torch.conv2d(rows.unsqueeze(dimension), kernel.unsqueeze(dimension), bias, stride, padding, dilation)
+    along = 3 - dimension  # place of the other dimension among those two
+    found = torch.conv1d(rows, kernel, bias, stride[along], padding[along], dilation[along])
+    shape = list(found.shape)
+    shape.insert(dimension, 1)
+    # As matmul does: a view would be another thing to hooks and to changes in place.
+    return torch.ops.aten._unsafe_view(found, shape)
 
 
 def _channels_last(tensor):
