@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from flatout.record import ProcessRecord
 from flatout.results import Line
@@ -39,6 +39,9 @@ class BothForms:
         return 0.0 if self.seconds is None else self.uses * self.seconds * (1.0 - part)
 
 
+_Layers = TypeVar("_Layers", bound=BothForms)
+
+
 @dataclass(frozen=True)
 class UnmergedLayers(BothForms):
     """Layers that multiply the same input one after the other; one layer is the other form.
@@ -50,6 +53,11 @@ class UnmergedLayers(BothForms):
 
     operator: str = "addmm"
     layers: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What such layers are called."""
+        return "convolutions" if self.operator == "convolution" else "linear layers"
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def read_spanning_kernels(process: ProcessRecord) -> tuple[SpanningKernels, ...]
     )
 
 
-def _most_first(found):
+def _most_first(found: Iterable[_Layers]) -> tuple[_Layers, ...]:
     return tuple(sorted(found, key=lambda one: -one.saved_s(one.part)))
 
 

@@ -74,7 +74,8 @@ class UnmergedLayers:
                 self._copies.pop(address(one), None)
         if name not in _OPERANDS or not torch.is_grad_enabled():
             return
-        source, weight, bias = (None if place is None else args[place] for place in _OPERANDS[name])
+        operands: Any = [None if place is None else args[place] for place in _OPERANDS[name]]
+        source, weight, bias = operands
         parameter = self._parameter(weight)
         if parameter is None or not address(source):
             return

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from flatout.diagnose.causes.layer_forms import kind
 from flatout.measure.layer_forms import BothForms
 from flatout.predict.context import Context
 from flatout.predict.step_changes import as_timed
@@ -29,7 +28,7 @@ def merge_layers(context: Context, cause: Cause) -> Proposal | None:
     return _proposal(
         context,
         layers,
-        title=f"compute the {first.layers} {kind(first.operator)} of one input as one",
+        title=f"compute the {first.layers} {first.kind} of one input as one",
         how=f"{how}; its weight is torch.cat([layer.weight for layer in layers]), which an older checkpoint gives, and "
         "as which it can also be put together in each forward pass",
     )

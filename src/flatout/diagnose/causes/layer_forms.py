@@ -31,17 +31,13 @@ def unmerged_layers(context: Context) -> Found | Lacks | None:
 
     def text(one: UnmergedLayers) -> str:
         return (
-            f"{often(one.uses)}, {one.layers} {kind(one.operator)} take one input of "
+            f"{often(one.uses)}, {one.layers} {one.kind} take one input of "
             f"{shape(one.shape)}; measured after the window, both passes take {{}}, and those of one layer in "
             "their place"
         )
 
     layers = context.run.unmerged_layers
-    title = (
-        f"{layers[0].layers} {kind(layers[0].operator)} of the same input are computed one after the other"
-        if layers
-        else ""
-    )
+    title = f"{layers[0].layers} {layers[0].kind} of the same input are computed one after the other" if layers else ""
     return _found(context, layers, title, text)
 
 
@@ -87,11 +83,6 @@ def _found(
         for line in first.lines[:2]
     ]
     return Found(title=title, share=context.model.recovered(usual), confidence=0.85, evidence=(*evidence[:2], *lines))
-
-
-def kind(operator: str) -> str:
-    """What such layers are called."""
-    return "convolutions" if operator == "convolution" else "linear layers"
 
 
 def often(uses: int) -> str:
