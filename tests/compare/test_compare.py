@@ -52,6 +52,15 @@ def test_a_run_counts_its_samples_waits_included(speeds: tuple[Speed, Speed]) ->
     assert 0 < a.error < 0.03
 
 
+def test_the_rates_of_a_table_agree_with_the_factor_of_all_pairs(speeds: tuple[Speed, Speed]) -> None:
+    a, b = speeds
+    faster, slower = replace(b, rate=1.25 * a.rate), replace(b, rate=0.8 * a.rate)
+    comparison = Comparison([a, a], [faster, slower], ratio_of([a, a], [faster, slower]))
+    (row,) = [line for line in lines(comparison) if line.startswith("  samples/s")]
+    assert row.split() == ["samples/s", f"{a.rate:,.1f}", f"{a.rate:,.1f}", "1.00x"]
+    assert any("the rates are means over them" in note for note in notes(comparison))
+
+
 def test_two_runs_are_compared_with_an_interval_that_knows_of_other_runs(speeds: tuple[Speed, Speed]) -> None:
     ratio = ratio_of([speeds[0]], [speeds[1]])
     assert ratio.factor == pytest.approx(0.2 / 0.12, rel=0.02) and ratio.resolved and ratio.pairs == 1

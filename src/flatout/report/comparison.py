@@ -30,9 +30,12 @@ def lines(comparison: Comparison) -> list[str]:
 def figures(comparison: Comparison) -> tuple[list[str], list[str]]:
     """A table of A and B, and one of the accounts in which they differ, empty if they do not."""
     a, b = comparison.shown
+    # Of all pairs: the rate of one would be at odds with the factor.
+    pairs = zip(comparison.a, comparison.b, strict=False)
+    a_rate, b_rate = (statistics.geometric_mean(speed.rate for speed in side) for side in zip(*pairs, strict=True))
     measured = [
         f"  {'':34}{'A':>12}{'B':>12}",
-        f"  {a.unit:34}{a.rate:12,.1f}{b.rate:12,.1f}   {factor(comparison.ratio.factor)}",
+        f"  {a.unit:34}{a_rate:12,.1f}{b_rate:12,.1f}   {factor(b_rate / a_rate)}",
         f"  {'median step':34}{duration(a.ledger.steps.median_s):>12}{duration(b.ledger.steps.median_s):>12}",
         f"  {'95th percentile of the steps':34}"
         f"{duration(a.ledger.steps.p95_s):>12}{duration(b.ledger.steps.p95_s):>12}",
@@ -65,7 +68,8 @@ def notes(comparison: Comparison) -> list[str]:
         "The 90% interval is of single runs: how much runs differ from one another is taken from recorded trainings. "
         "Give two commands instead, and flatout runs them in turn."
         if pairs == 1
-        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the table shows the pair nearest to it."
+        else f"The 90% interval is of {pairs} pairs of runs, taken in turn; the rates are means over them, and "
+        "the rest of the table shows the pair nearest to it."
     )
     found = [measured, *_failures(comparison)]
     if pairs > 1 and comparison.ratio.differing:

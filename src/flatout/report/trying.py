@@ -135,7 +135,11 @@ def _notes(tried: TryResult) -> str:
     log = f" The whole output of the runs: {tried.log}." if tried.log else ""
     out = " The files have the change already: A ran with it taken out." if tried.taken_out else ""
     pairs = tried.best.ratio.pairs if tried.best.ratio else 0
-    shown = f" The factor is of {pairs} pairs; the columns show the pair nearest to it." if pairs > 1 else ""
+    shown = (
+        f" The factor is of {pairs} pairs, the rates are means over them; all else is of the pair nearest to it."
+        if pairs > 1
+        else ""
+    )
     return f"{tried.ended}{out}{log}{shown} {tried.isolation} It took {duration(tried.seconds)}.".strip()
 
 
