@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flatout.compare.comparison import Comparison
 from flatout.compare.evened import evened
+from flatout.compare.pauses import _within
 from flatout.compare.ratio import ratio_of
 from flatout.compare.speed import Speed, measure
+from flatout.measure.timeline import intervals
 from flatout.probe import events as kinds
 from flatout.report.comparison import notes
 from tests.record.synthetic import RunBuilder
@@ -68,3 +71,12 @@ def test_runs_without_a_partner_stay(tmp_path: Path) -> None:
     a, b = recorded(tmp_path, "a", 0.2, 58, every=60), recorded(tmp_path, "b", 0.15, 77, every=60)
     first, second = evened([a, a], [b])
     assert first[1] is a and first[0] is not a and len(second) == 1
+
+
+def test_a_pause_that_goes_on_at_the_end_of_the_window_is_none_that_ended() -> None:
+    second = 10**9
+    pieces = intervals([1 * second, 4 * second, 9 * second], [2 * second, 6 * second, 12 * second])
+    steps = np.array([3, 7]) * second
+    found = _within(pieces, 3 * second, 10 * second, steps, steps + 2 * second)
+    assert (found.count, found.whole_s, found.cut_s, found.seconds) == (1, 2.0, 1.0, 3.0)
+    assert found.in_steps_s.tolist() == [1.0, 0.0]

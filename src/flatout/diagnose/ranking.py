@@ -18,7 +18,7 @@ from flatout.units import percent
 _OF_DATA = ("waiting", "data")
 _ROUNDING = 0.005  # shares are shown in whole percent
 _NEARLY = 0.9  # of a broad cause's share: one that names a mechanism comes first
-# Of the share of all overhead: what is done about it takes about half of it away. In five of seven programs in which it
+# Of the share of all overhead: its remedies are taken to remove about half of it. In five of seven programs in which it
 # wrongly came before the fault, that had half as large a share or more.
 _OVERHEAD = 0.5
 _ONCE = 0.5  # of the share of what happened once, and may be rarer than the window shows

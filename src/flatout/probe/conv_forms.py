@@ -1,11 +1,12 @@
 """Convolutions of one channel whose kernel spans a dimension, such as ``Conv2d(1, n, (k, dim))`` over embedded words.
 
-They are convolutions in one dimension whose channels are the places of the other one. oneDNN has no good code for one
-channel: in that form, both passes of five such layers took 0.5 to 0.85 of the time on two cores of an AMD EPYC.
+They are convolutions in one dimension whose channels are the places of the other one. In that
+form, both passes of five such layers took 0.5 to 0.85 of the time on two cores of an AMD EPYC.
 """
 
 import torch
 
+STRIDE, PADDING, DILATION, TRANSPOSED, GROUPS = 3, 4, 5, 6, 8  # places in the arguments of aten::convolution
 LEAST_ELEMENTS = 16_384  # of the input: for fewer, what is copied costs what it saves
 
 

@@ -10,7 +10,6 @@ from . import both_ways, conv_forms, memory_room
 from .recorder import REC
 
 _MOST_KINDS = 4  # in the record
-_STRIDE, _PADDING, _DILATION, _TRANSPOSED, _GROUPS = 3, 4, 5, 6, 8  # places in a convolution's arguments
 
 
 class SpanningKernels:
@@ -32,11 +31,13 @@ class SpanningKernels:
 
     def look(self, name, args):
         """Look at an operator that has run, and is no part of a backward pass."""
-        if name != "convolution" or args[_TRANSPOSED] or not torch.is_grad_enabled():
+        if name != "convolution" or args[conv_forms.TRANSPOSED] or not torch.is_grad_enabled():
             return
         source, weight, bias = args[:3]
-        stride, padding, dilation = (tuple(args[at]) for at in (_STRIDE, _PADDING, _DILATION))
-        dimension = conv_forms.spanned(source, weight, stride, padding, dilation, args[_GROUPS])
+        stride, padding, dilation = (
+            tuple(args[at]) for at in (conv_forms.STRIDE, conv_forms.PADDING, conv_forms.DILATION)
+        )
+        dimension = conv_forms.spanned(source, weight, stride, padding, dilation, args[conv_forms.GROUPS])
         if dimension is None or source.numel() < conv_forms.LEAST_ELEMENTS:
             return
         kind = (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import both_ways, memory_room
+from . import both_ways, conv_forms, memory_room
 from .module_passes import tensors_in
 from .recorder import REC
 from .repeated_rows import address
@@ -20,7 +20,6 @@ _MOST_KINDS = 4  # in the record
 _MOST_LINES = 3
 _OPERANDS = {"mm": (0, 1, None), "addmm": (1, 2, 0), "convolution": (0, 1, 2)}  # places of input, weight and bias
 _COPIES = ("_to_copy", "clone")
-_STRIDE, _PADDING, _DILATION, _TRANSPOSED, _GROUPS = 3, 4, 5, 6, 8  # places in a convolution's arguments
 
 
 class _Input(NamedTuple):
@@ -120,9 +119,12 @@ def _shared(name, args, source, weight, bias):
     """What layers have to share with this one; None: it cannot be a part of another."""
     convolution: Any = ()
     if name == "convolution":
-        if args[_TRANSPOSED] or args[_GROUPS] != 1:
+        if args[conv_forms.TRANSPOSED] or args[conv_forms.GROUPS] != 1:
             return None
-        convolution = (*(tuple(args[at]) for at in (_STRIDE, _PADDING, _DILATION)), tuple(weight.shape[1:]))
+        convolution = (
+            *(tuple(args[at]) for at in (conv_forms.STRIDE, conv_forms.PADDING, conv_forms.DILATION)),
+            tuple(weight.shape[1:]),
+        )
     elif bias is not None and bias.dim() != 1:
         return None
     given = tuple(source.shape), source.dtype, source.device, source.requires_grad

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
 from flatout.diagnose.evidence import place
-from flatout.measure.layer_forms import BothForms, SpanningKernels, UnmergedLayers
+from flatout.measure.layer_forms import BothForms
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.step_changes import as_timed
@@ -28,35 +28,33 @@ def _sentence(form: str) -> Callable[[Context, Cause], str]:
 @cause("training", sentence=_sentence("one layer with the weights of all"))
 def unmerged_layers(context: Context) -> Found | Lacks | None:
     """Layers that take the same input, such as heads of attention in a list, are computed one after the other."""
-
-    def text(one: UnmergedLayers) -> str:
-        return (
-            f"{often(one.uses)}, {one.layers} {one.kind} take one input of "
-            f"{shape(one.shape)}; measured after the window, both passes take {{}}, and those of one layer in "
-            "their place"
-        )
-
-    layers = context.run.unmerged_layers
-    title = f"{layers[0].layers} {layers[0].kind} of the same input are computed one after the other" if layers else ""
-    return _found(context, layers, title, text)
+    return _found(
+        context,
+        context.run.unmerged_layers,
+        title=lambda one: f"{one.layers} {one.kind} of the same input are computed one after the other",
+        seen=lambda one: f"{one.layers} {one.kind} take one input",
+        other="one layer in their place",
+    )
 
 
 @cause("training", sentence=_sentence("a convolution in one dimension"))
 def spanning_kernels(context: Context) -> Found | Lacks | None:
     """Convolutions of one channel have a kernel as wide as their input."""
-
-    def text(one: SpanningKernels) -> str:
-        return (
-            f"{often(one.uses)}, a kernel of {shape(one.kernel)} spans a dimension of an input of "
-            f"{shape(one.shape)}; measured after the window, both passes take {{}}, and those of a convolution in "
-            "the other one"
-        )
-
-    return _found(context, context.run.spanning_kernels, "convolutions of one channel are as wide as their input", text)
+    return _found(
+        context,
+        context.run.spanning_kernels,
+        title=lambda one: "convolutions of one channel are as wide as their input",
+        seen=lambda one: f"a kernel of {_shape(one.kernel)} spans a dimension of an input",
+        other="a convolution in the other one",
+    )
 
 
 def _found(
-    context: Context, layers: Sequence[_Layers], title: str, text: Callable[[_Layers], str]
+    context: Context,
+    layers: Sequence[_Layers],
+    title: Callable[[_Layers], str],
+    seen: Callable[[_Layers], str],
+    other: str,
 ) -> Found | Lacks | None:
     if context.fitted is None:
         return Lacks(NO_STEP)
@@ -69,9 +67,10 @@ def _found(
     usual, least, _ = as_timed(context, layers)
     if context.model.recovered(least) < NOISE_SHARE:
         return None
-    evidence = [
+    timed = [
         Evidence(
-            f"{text(one).format(duration(one.seconds))} {percent(one.part)} of that "
+            f"{_often(one.uses)}, {seen(one)} of {_shape(one.shape)}; measured after the window, both passes take "
+            f"{duration(one.seconds)}, and those of {other} {percent(one.part)} of that "
             f"({percent(one.low)} to {percent(one.high)})",
             {"uses": one.uses, "part": one.part, "seconds": one.seconds},
         )
@@ -82,14 +81,13 @@ def _found(
         Evidence(f"in {place(line)}, {line.function}", {"file": line.file, "line": line.line})
         for line in first.lines[:2]
     ]
-    return Found(title=title, share=context.model.recovered(usual), confidence=0.85, evidence=(*evidence[:2], *lines))
+    share = context.model.recovered(usual)
+    return Found(title=title(first), share=share, confidence=0.85, evidence=(*timed[:2], *lines))
 
 
-def often(uses: int) -> str:
-    """How often in a step, at the beginning of a sentence."""
+def _often(uses: int) -> str:
     return "once a step" if uses == 1 else f"{uses:,} times a step"
 
 
-def shape(sizes: Sequence[int]) -> str:
-    """Sizes as text."""
+def _shape(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
