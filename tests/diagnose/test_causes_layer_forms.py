@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.layer_forms import spanning_kernels, unmerged_layers
+from flatout.diagnose.causes.layer_forms import spanning_kernels, unfused_functions, unmerged_layers
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
-from flatout.measure.layer_forms import read_spanning_kernels, read_unmerged_layers
+from flatout.measure.layer_forms import read_spanning_kernels, read_unfused_functions, read_unmerged_layers
 from flatout.predict.context import Context
 from flatout.remedies.proposal import NUMERICS
 from tests.diagnose import views
@@ -74,6 +75,24 @@ def test_a_kernel_that_spans_the_input_is_named() -> None:
     process.info["spanning_kernels"] = [{**seen, "plain_ns": [2_000_000], "joined_ns": [1_200_000]}]
     [read] = read_spanning_kernels(process)
     assert (read.uses, read.kernel, read.seconds, read.part) == (3, (100, 1, 3, 300), 0.002, 0.6)
+
+
+def test_a_function_that_torch_has_is_named_with_both() -> None:
+    norm = replace(views.GELU, name="layer_norm", code="F.layer_norm(x, (512,))", seconds=0.0001)
+    context = Context.of(replace(healthy(), unfused_functions=(views.GELU, norm)))
+    cause = found(unfused_functions(context))
+    assert cause.share == pytest.approx(0.42, abs=0.04)
+    assert cause.title == "functions compute by several operators what F.gelu and F.layer_norm give in one"
+    assert "3 times a step, GELU.forward gets an input of 64x50x512" in cause.evidence[0].text
+    assert "those of F.gelu(x) 30% of that (25% to 35%)" in cause.evidence[0].text
+    offered = remedies(context)["fuse_functions"]
+    assert offered.settings == {"fused_functions": "code/net.py:GELU.forward"} and offered.semantic_class == NUMERICS
+    assert offered.how == "GELU.forward: return F.gelu(x); GELU.forward: return F.layer_norm(x, (512,))"
+    seen = {"calls": 3, "input": [64, 50, 512], "name": "gelu", "code": "F.gelu(x)", "lines": []}
+    process: Any = Process([])
+    process.info["unfused_functions"] = [{**seen, "plain_ns": [2_000_000], "joined_ns": [600_000]}]
+    [read] = read_unfused_functions(process)
+    assert (read.uses, read.name, read.code, read.seconds, read.part) == (3, "gelu", "F.gelu(x)", 0.002, 0.3)
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

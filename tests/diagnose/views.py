@@ -13,7 +13,7 @@ from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
-from flatout.measure.layer_forms import SpanningKernels, UnmergedLayers
+from flatout.measure.layer_forms import SpanningKernels, UnfusedFunctions, UnmergedLayers
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -382,6 +382,17 @@ HEADS = UnmergedLayers(
     2, (1280, 512), 0.002, 0.25, 0.2, 0.3, (Line("/code/net.py", 9, "forward", "", 0.0),), operator="addmm", layers=8
 )
 KERNELS = SpanningKernels(3, (64, 1, 50, 300), 0.002, 0.6, 0.55, 0.65, HEADS.lines, kernel=(100, 1, 3, 300))
+GELU = UnfusedFunctions(
+    3,
+    (64, 50, 512),
+    0.002,
+    0.3,
+    0.25,
+    0.35,
+    (Line("/code/net.py", 5, "GELU.forward", "", 0.0),),
+    name="gelu",
+    code="F.gelu(x)",
+)
 
 
 def unmerged(view: MeasuredRun, **changes: Any) -> MeasuredRun:
@@ -392,6 +403,11 @@ def unmerged(view: MeasuredRun, **changes: Any) -> MeasuredRun:
 def spanning(view: MeasuredRun, **changes: Any) -> MeasuredRun:
     """The run with three convolutions of one channel that take 6 ms of each step."""
     return replace(view, spanning_kernels=(replace(KERNELS, **changes),))
+
+
+def unfused(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with three calls of a GELU that take 6 ms of each step."""
+    return replace(view, unfused_functions=(replace(GELU, **changes),))
 
 
 def same_samples(view: MeasuredRun, same: bool | None = True) -> MeasuredRun:

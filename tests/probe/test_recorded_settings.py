@@ -26,6 +26,7 @@ VALUES: dict[str, Any] = {
     "debugging_off": "anomaly_mode",
     "call_every": "script.py:report:2",
     "memoize": "script.py:sample",
+    "fused_functions": "script.py:swish",
     "features_once": "Sequential",
     "trim_padding": "mask",
 }

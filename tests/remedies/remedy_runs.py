@@ -60,6 +60,7 @@ from tests.diagnose.views import (
     stepwise,
     traced,
     tried,
+    unfused,
     unmerged,
     unused,
     with_discarded,
@@ -202,7 +203,15 @@ def starved_gpu(**changes: Any) -> MeasuredRun:
 
 
 # id -> (a run that it helps, a run that it cannot help)
-RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
+Run = Callable[[], MeasuredRun]
+
+
+def with_and_starved(change: Callable[[MeasuredRun], MeasuredRun]) -> tuple[Run, Run]:
+    """A fault in a run that computes, and in one that waits for batches."""
+    return lambda: change(healthy()), lambda: change(starved())
+
+
+RUNS: dict[str, tuple[Run, Run]] = {
     "num_workers": (starved, fetching_in_vain),
     "prefetch_factor": (uneven, fetching_in_vain),
     "queue_settings": (uneven, fetching_in_vain),
@@ -469,18 +478,13 @@ RUNS: dict[str, tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]] = {
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=ZEROS)),
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=replace(ZEROS, nonzero=0.5))),
     ),
-    "unbind": (
-        lambda: replace(healthy(), operators=small_operators(0.001, slices=SLICES)),
-        lambda: replace(starved(), operators=small_operators(0.001, slices=SLICES)),
-    ),
-    "write_at_once": (
-        lambda: replace(healthy(), operators=small_operators(0.001, writes=WRITES)),
-        lambda: replace(starved(), operators=small_operators(0.001, writes=WRITES)),
-    ),
-    "one_batch": (lambda: in_turn(healthy()), lambda: in_turn(starved())),
-    "whole_sequence": (lambda: stepwise(healthy()), lambda: stepwise(starved())),
-    "merge_layers": (lambda: unmerged(healthy()), lambda: unmerged(starved())),
-    "quick_conv": (lambda: spanning(healthy()), lambda: spanning(starved())),
+    "unbind": with_and_starved(lambda view: replace(view, operators=small_operators(0.001, slices=SLICES))),
+    "write_at_once": with_and_starved(lambda view: replace(view, operators=small_operators(0.001, writes=WRITES))),
+    "one_batch": with_and_starved(in_turn),
+    "whole_sequence": with_and_starved(stepwise),
+    "merge_layers": with_and_starved(unmerged),
+    "quick_conv": with_and_starved(spanning),
+    "fuse_functions": with_and_starved(unfused),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "split_weight": (lambda: replace(healthy(), repeated_rows=ROWS), lambda: replace(starved(), repeated_rows=ROWS)),
     "compute_once": (

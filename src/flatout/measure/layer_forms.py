@@ -71,6 +71,19 @@ class SpanningKernels(BothForms):
     kernel: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class UnfusedFunctions(BothForms):
+    """Calls of a function of the user's, of whom torch has one that gives the same; that one is the other form.
+
+    Attributes:
+        name: of torch's, in ``torch.nn.functional``.
+        code: a call of it that gives the same.
+    """
+
+    name: str = ""
+    code: str = ""
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -92,6 +105,15 @@ def read_spanning_kernels(process: ProcessRecord) -> tuple[SpanningKernels, ...]
     found = process.info.get("spanning_kernels") or ()
     return _most_first(
         SpanningKernels(**_both(seen, seen["calls"], "plain_ns"), kernel=tuple(seen["kernel"])) for seen in found
+    )
+
+
+def read_unfused_functions(process: ProcessRecord) -> tuple[UnfusedFunctions, ...]:
+    """The same of functions."""
+    found = process.info.get("unfused_functions") or ()
+    return _most_first(
+        UnfusedFunctions(**_both(seen, seen["calls"], "plain_ns"), name=seen["name"], code=seen["code"])
+        for seen in found
     )
 
 

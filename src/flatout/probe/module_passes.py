@@ -131,17 +131,22 @@ def _reaches_outside(kind):
     name = "%s.forward" % kind.__qualname__
     if not isinstance(forward, types.FunctionType):
         return "the code of %s is not known" % name
-    for code in _nested(forward.__code__):
+    return reaches_outside(forward, name)
+
+
+def reaches_outside(function, name):
+    """The same of the calls of a function with this name."""
+    for code in _nested(function.__code__):
         written = sorted(_WRITE.intersection(code.co_names))
         if written:
             return "%s calls %s()" % (name, written[0])
-        if code is forward.__code__ and code.co_freevars != () and set(code.co_freevars) - {"__class__"}:
+        if code is function.__code__ and code.co_freevars != () and set(code.co_freevars) - {"__class__"}:
             return "%s uses variables of the function around it" % name
         for instruction in dis.get_instructions(code):
             if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 return "%s assigns to the global %s" % (name, instruction.argval)
             if instruction.opname == "LOAD_GLOBAL":
-                value = forward.__globals__.get(instruction.argval)
+                value = function.__globals__.get(instruction.argval)
                 if isinstance(value, torch.nn.Module) or not (isinstance(value, _CONSTANT) or callable(value)):
                     return "%s uses the global %s" % (name, instruction.argval)
     return None

@@ -19,6 +19,7 @@ from .sites import is_user_file
 from .slice_lines import SliceLines
 from .spanning_kernels import SpanningKernels
 from .stepwise_layers import StepwiseLayers
+from .unfused_functions import UnfusedFunctions
 from .unmerged_layers import UnmergedLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 from .zero_operands import ZeroOperands
@@ -80,6 +81,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._slices: Any = SliceLines(_line)
         self._spanning: Any = SpanningKernels(_line)
         self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
+        self._unfused: Any = UnfusedFunctions()
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -104,6 +106,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._slices.begin()
         self._unmerged.begin()
         self._spanning.begin()
+        self._unfused.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -124,6 +127,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             if not cut:  # they are timed, and would take long
                 self._unmerged.save()
                 self._spanning.save()
+                self._unfused.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -185,6 +189,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             self._unmerged.look(func._overloadpacket.__name__, args, result)
             self._spanning.look(func._overloadpacket.__name__, args)
+            self._unfused.look(func._overloadpacket.__name__)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -294,6 +294,14 @@ SETTINGS: "dict[str, Setting]" = {
         "quick_functions",
         live=True,
     ),
+    "fused_functions": Setting(
+        str,
+        "FILE:FUNCTION,...: call the function of torch's that gives the same, such as gelu or layer_norm",
+        "fused_functions",
+        several=True,
+        form=_FUNCTIONS,
+        live=True,
+    ),
     "activations_kept": Setting(
         bool, "keep activations in memory: activation checkpointing computes none again", "activations", live=True
     ),

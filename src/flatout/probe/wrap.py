@@ -20,6 +20,12 @@ def is_traced():
     return torch._C._get_tracing_state() is not None
 
 
+def casts():
+    """True under autocast, for whatever device."""
+    enabled = getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled)
+    return enabled()
+
+
 def let_compiler_fold(allowed_functions):
     """Allow ``is_compiling`` in torch 2.1, which folds it only if the function is on this list.
 

@@ -110,6 +110,22 @@ UNMERGED_LAYERS = items(
     ),
     64,
 )
+UNFUSED_FUNCTIONS = items(
+    record(
+        {
+            "calls": whole(1),
+            "input": items(_COUNT, 64),
+            "name": text,
+            "code": text,
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "plain_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("calls", "input", "name", "code", "lines"),
+    ),
+    64,
+)
 SPANNING_KERNELS = items(
     record(
         {

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from flatout.measure.layer_forms import BothForms
 from flatout.predict.context import Context
 from flatout.predict.step_changes import as_timed
+from flatout.probe.settings import SETTINGS
 from flatout.remedies.proposal import NUMERICS, Proposal, remedy
+from flatout.remedies.reporting import listed, setting_name
 from flatout.results import Cause
 
 _BASIS = "both passes in both forms, measured on tensors of the same shapes"
@@ -47,6 +50,23 @@ def quick_conv(context: Context, cause: Cause) -> Proposal | None:
         settings={"quick_conv": True},
         # Each keeps a copy of its input in that form until its backward pass; four bytes for each value.
         memory_bytes=sum(4 * one.uses * math.prod(one.shape) for one in convolutions),
+    )
+
+
+@remedy(("unfused_functions",), NUMERICS, risk="low")
+def fuse_functions(context: Context, cause: Cause) -> Proposal | None:
+    """Call torch's own functions."""
+    functions = context.run.unfused_functions
+    places = dict.fromkeys((one.lines[0].file, one.lines[0].function) for one in functions if one.lines)
+    codes = dict.fromkeys(f"{one.lines[0].function}: return {one.code}" for one in functions if one.lines)
+    names = dict.fromkeys(f"F.{one.name}" for one in functions)
+    text = ",".join(setting_name(*place) for place in places)
+    return _proposal(
+        context,
+        functions,
+        title=f"call {listed(list(names), 'and')} in place of what gives the same",
+        how="; ".join(codes),
+        settings={"fused_functions": text} if re.fullmatch(SETTINGS["fused_functions"].form, text) else None,
     )
 
 

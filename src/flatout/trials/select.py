@@ -24,6 +24,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "stepwise_recurrence",
         "unmerged_layers",
         "spanning_kernels",
+        "unfused_functions",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

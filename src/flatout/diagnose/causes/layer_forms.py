@@ -33,7 +33,7 @@ def unmerged_layers(context: Context) -> Found | Lacks | None:
         context.run.unmerged_layers,
         title=lambda one: f"{one.layers} {one.kind} of the same input are computed one after the other",
         seen=lambda one: f"{one.layers} {one.kind} take one input",
-        other="one layer in their place",
+        other=lambda one: "one layer in their place",
     )
 
 
@@ -45,8 +45,26 @@ def spanning_kernels(context: Context) -> Found | Lacks | None:
         context.run.spanning_kernels,
         title=lambda one: "convolutions of one channel are as wide as their input",
         seen=lambda one: f"a kernel of {_shape(one.kernel)} spans a dimension of an input",
-        other="a convolution in the other one",
+        other=lambda one: "a convolution in the other one",
     )
+
+
+@cause("training", sentence=_sentence("torch's own functions"))
+def unfused_functions(context: Context) -> Found | Lacks | None:
+    """Functions of the program's compute by several operators what torch has as one."""
+    return _found(
+        context,
+        context.run.unfused_functions,
+        title=lambda one: f"functions compute by several operators what {_names(context)} in one",
+        seen=lambda one: f"{one.lines[0].function if one.lines else 'a function'} gets an input",
+        other=lambda one: one.code,
+    )
+
+
+def _names(context: Context) -> str:
+    """Of torch's functions, those that save most first, with a verb."""
+    *others, last = dict.fromkeys(f"F.{one.name}" for one in context.run.unfused_functions)
+    return f"{', '.join(others)} and {last} give" if others else f"{last} gives"
 
 
 def _found(
@@ -54,7 +72,7 @@ def _found(
     layers: Sequence[_Layers],
     title: Callable[[_Layers], str],
     seen: Callable[[_Layers], str],
-    other: str,
+    other: Callable[[_Layers], str],
 ) -> Found | Lacks | None:
     if context.fitted is None:
         return Lacks(NO_STEP)
@@ -70,7 +88,7 @@ def _found(
     timed = [
         Evidence(
             f"{_often(one.uses)}, {seen(one)} of {_shape(one.shape)}; measured after the window, both passes take "
-            f"{duration(one.seconds)}, and those of {other} {percent(one.part)} of that "
+            f"{duration(one.seconds)}, and those of {other(one)} {percent(one.part)} of that "
             f"({percent(one.low)} to {percent(one.high)})",
             {"uses": one.uses, "part": one.part, "seconds": one.seconds},
         )

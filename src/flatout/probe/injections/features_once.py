@@ -17,7 +17,7 @@ from .. import in_place, live_objects, memory_room
 from ..module_passes import tensors_in, transformed
 from ..recorder import report_fault
 from ..sample_memory import KEY_BYTES, SampleMemory
-from ..wrap import is_compiling, is_traced
+from ..wrap import casts, is_compiling, is_traced
 from .batch_rows import Form, NotByRows, bytes_of_rows, close
 from .beginnings import at_beginnings
 from .decoded import Kept, wanted_room
@@ -166,7 +166,7 @@ class _Module:
         if torch.is_grad_enabled() and any(one.requires_grad for one in (*given, *self._module.parameters())):
             return None
         try:
-            around = repr((_casts(), [str(one.dtype) for one in given], list(_plain((args, kwargs)))))
+            around = repr((casts(), [str(one.dtype) for one in given], list(_plain((args, kwargs)))))
         except TypeError:
             return None
         keys = self._keys(self._digest(state), around, given)
@@ -203,7 +203,7 @@ class _Module:
         if found is None:
             for key, row in zip(keys, form.rows(made)):
                 self._kept.keep(key, row)
-        elif close(found, made, _casts()):
+        elif close(found, made, casts()):
             self._agreed += 1
             self._kept.used()
         else:
@@ -237,9 +237,3 @@ def _plain(value):
             yield from _plain(one)
     else:
         raise TypeError
-
-
-def _casts():
-    """True under autocast, for whatever device."""
-    enabled = getattr(torch._C, "_is_any_autocast_enabled", torch.is_autocast_enabled)
-    return enabled()

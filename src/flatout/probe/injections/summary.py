@@ -10,7 +10,6 @@ from ..contract import APPLIED_VARIABLE
 from ..settings import SETTINGS
 from ..unbound import before_exit
 
-_OF_FUNCTIONS = ("call_every", "memoize")
 _SOME = "%s leaves a function alone: %s"  # and takes others
 _LOST = "%s had no effect: nothing in this training took it"
 _UNKNOWN = "%s: nothing in this process took it, and whether the processes that it spawned did is not known"
@@ -85,7 +84,8 @@ class Summary:
             found.append("set " + ", ".join("%s=%s" % (name, _written(value)) for name, value in applied.items()))
         stopped, never = "%s was stopped: %s", "%s could not be set: %s"
         for name, why in refused.items():
-            some = applied.get(name) is not None and name in _OF_FUNCTIONS
+            of_functions = SETTINGS[name].several and SETTINGS[name].form
+            some = applied.get(name) is not None and of_functions
             found.append(((_SOME if some else stopped) if name in applied else never) % (name, why))
         found += [line for at_end in self._injected.at_end for line in at_end()]
         if taken and leads:
