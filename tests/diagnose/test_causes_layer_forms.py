@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.layer_forms import spanning_kernels, unfused_functions, unmerged_layers
+from flatout.diagnose.causes.layer_forms import coo_products, spanning_kernels, unfused_functions, unmerged_layers
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
-from flatout.measure.layer_forms import read_spanning_kernels, read_unfused_functions, read_unmerged_layers
+from flatout.measure.layer_forms import (
+    read_coordinate_products,
+    read_spanning_kernels,
+    read_unfused_functions,
+    read_unmerged_layers,
+)
 from flatout.predict.context import Context
 from flatout.remedies.proposal import NUMERICS
 from tests.diagnose import views
@@ -93,6 +98,25 @@ def test_a_function_that_torch_has_is_named_with_both() -> None:
     process.info["unfused_functions"] = [{**seen, "plain_ns": [2_000_000], "joined_ns": [600_000]}]
     [read] = read_unfused_functions(process)
     assert (read.uses, read.name, read.code, read.seconds, read.part) == (3, "gelu", "F.gelu(x)", 0.002, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("kept", "form"), [(True, "by rows (CSR)"), (False, "by rows (CSR), which are made each time,")]
+)
+def test_products_in_coordinates_are_named(kept: bool, form: str) -> None:
+    context = Context.of(views.in_coordinates(healthy(), kept=kept))
+    cause = found(coo_products(context))
+    assert cause.share == pytest.approx(0.48, abs=0.04)
+    assert "once a step, 3 products of a matrix of 500x500, 9,000 values, with one of 500x64" in cause.evidence[0].text
+    assert f"those of products {form} 20% of that (15% to 30%)" in cause.evidence[0].text
+    offered = remedies(context)["csr_products"]
+    assert offered.settings == {"csr_products": True} and offered.memory_bytes == 2 * 16 * 9_000
+    seen = {"calls": 3, "matrix": [500, 500], "values": 9_000, "input": [500, 64], "kept": kept, "lines": []}
+    process: Any = Process([])
+    process.info["coordinate_products"] = [{**seen, "plain_ns": [6_000_000], "joined_ns": [1_200_000]}]
+    [read] = read_coordinate_products(process)
+    assert (read.uses, read.products, read.matrix, read.values, read.kept) == (1, 3, (500, 500), 9_000, kept)
+    assert (read.seconds, read.part, read.shape) == (0.006, 0.2, (500, 64))
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

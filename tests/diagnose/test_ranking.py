@@ -175,8 +175,8 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     assert len(ids) == len(set(ids))
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
-        "activation_checkpointing bce_of_probabilities checkpoint cold_cache compute_bound cpu_decode cpu_read "
-        "cpu_tokenise cpu_training cpu_transform crowded_machine debug_mode dense_gradients device_sync "
+        "activation_checkpointing bce_of_probabilities checkpoint cold_cache compute_bound coo_products cpu_decode "
+        "cpu_read cpu_tokenise cpu_training cpu_transform crowded_machine debug_mode dense_gradients device_sync "
         "discarded_gradients dropout_masks epoch_start frozen_features full_sort garbage_collection graph_breaks h2d "
         "hooks interpreter_lock large_batches layout_conversions lock_contention logging main_process_work "
         "needless_logits needless_workers no_workers overhead_bound own_input padding_waste page_faults "

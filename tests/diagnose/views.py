@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
-from flatout.measure.layer_forms import SpanningKernels, UnfusedFunctions, UnmergedLayers
+from flatout.measure.layer_forms import CoordinateProducts, SpanningKernels, UnfusedFunctions, UnmergedLayers
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -382,6 +383,9 @@ HEADS = UnmergedLayers(
     2, (1280, 512), 0.002, 0.25, 0.2, 0.3, (Line("/code/net.py", 9, "forward", "", 0.0),), operator="addmm", layers=8
 )
 KERNELS = SpanningKernels(3, (64, 1, 50, 300), 0.002, 0.6, 0.55, 0.65, HEADS.lines, kernel=(100, 1, 3, 300))
+GRAPH = CoordinateProducts(
+    1, (500, 64), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=3, matrix=(500, 500), values=9_000
+)
 GELU = UnfusedFunctions(
     3,
     (64, 50, 512),
@@ -403,6 +407,19 @@ def unmerged(view: MeasuredRun, **changes: Any) -> MeasuredRun:
 def spanning(view: MeasuredRun, **changes: Any) -> MeasuredRun:
     """The run with three convolutions of one channel that take 6 ms of each step."""
     return replace(view, spanning_kernels=(replace(KERNELS, **changes),))
+
+
+def in_coordinates(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with products of a graph that take 6 ms of each step."""
+    return replace(view, coordinate_products=(replace(GRAPH, **changes),))
+
+
+Runs = tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]
+
+
+def with_and_starved(change: Callable[[MeasuredRun], MeasuredRun]) -> Runs:
+    """A fault in a run that computes, and in one that waits for batches."""
+    return lambda: change(healthy()), lambda: change(starved())
 
 
 def unfused(view: MeasuredRun, **changes: Any) -> MeasuredRun:

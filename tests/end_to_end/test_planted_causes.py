@@ -196,6 +196,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("heads_in_a_list.py", "unmerged_layers"),
         ("kernels_as_wide_as_words.py", "spanning_kernels"),
         ("a_norm_of_many_operators.py", "unfused_functions"),
+        ("a_graph_in_coordinates.py", "coo_products"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,10 +38,12 @@ from tests.diagnose.views import (
     SLICES,
     SORTS,
     WRITES,
+    Runs,
     compiled_again,
     crowded,
     healthy,
     idle_worker,
+    in_coordinates,
     in_numbers,
     in_pieces,
     in_turn,
@@ -63,6 +64,7 @@ from tests.diagnose.views import (
     unfused,
     unmerged,
     unused,
+    with_and_starved,
     with_discarded,
     with_frozen,
     with_loader,
@@ -203,15 +205,7 @@ def starved_gpu(**changes: Any) -> MeasuredRun:
 
 
 # id -> (a run that it helps, a run that it cannot help)
-Run = Callable[[], MeasuredRun]
-
-
-def with_and_starved(change: Callable[[MeasuredRun], MeasuredRun]) -> tuple[Run, Run]:
-    """A fault in a run that computes, and in one that waits for batches."""
-    return lambda: change(healthy()), lambda: change(starved())
-
-
-RUNS: dict[str, tuple[Run, Run]] = {
+RUNS: dict[str, Runs] = {
     "num_workers": (starved, fetching_in_vain),
     "prefetch_factor": (uneven, fetching_in_vain),
     "queue_settings": (uneven, fetching_in_vain),
@@ -484,6 +478,7 @@ RUNS: dict[str, tuple[Run, Run]] = {
     "whole_sequence": with_and_starved(stepwise),
     "merge_layers": with_and_starved(unmerged),
     "quick_conv": with_and_starved(spanning),
+    "csr_products": with_and_starved(in_coordinates),
     "fuse_functions": with_and_starved(unfused),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "split_weight": (lambda: replace(healthy(), repeated_rows=ROWS), lambda: replace(starved(), repeated_rows=ROWS)),

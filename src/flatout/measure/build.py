@@ -22,7 +22,12 @@ from flatout.measure.frozen_modules import read_frozen_modules
 from flatout.measure.gradients import read_discarded_gradients, read_unused_gradients
 from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
-from flatout.measure.layer_forms import read_spanning_kernels, read_unfused_functions, read_unmerged_layers
+from flatout.measure.layer_forms import (
+    read_coordinate_products,
+    read_spanning_kernels,
+    read_unfused_functions,
+    read_unmerged_layers,
+)
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader import build_loading
 from flatout.measure.loader_processes import loader_processes
@@ -128,6 +133,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         unmerged_layers=read_unmerged_layers(training.process),
         spanning_kernels=read_spanning_kernels(training.process),
         unfused_functions=read_unfused_functions(training.process),
+        coordinate_products=read_coordinate_products(training.process),
         frozen_modules=read_frozen_modules(training.process),
         discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),

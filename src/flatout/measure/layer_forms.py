@@ -84,6 +84,23 @@ class UnfusedFunctions(BothForms):
     code: str = ""
 
 
+@dataclass(frozen=True)
+class CoordinateProducts(BothForms):
+    """All products of a sparse matrix in coordinates in a step; those by its rows are the other form.
+
+    Attributes:
+        products: of the matrix in a step.
+        matrix: rows x columns.
+        values: of the matrix that are not zero.
+        kept: it is the same matrix in the next step.
+    """
+
+    products: int = 1
+    matrix: tuple[int, ...] = ()
+    values: int = 0
+    kept: bool = True
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -113,6 +130,21 @@ def read_unfused_functions(process: ProcessRecord) -> tuple[UnfusedFunctions, ..
     found = process.info.get("unfused_functions") or ()
     return _most_first(
         UnfusedFunctions(**_both(seen, seen["calls"], "plain_ns"), name=seen["name"], code=seen["code"])
+        for seen in found
+    )
+
+
+def read_coordinate_products(process: ProcessRecord) -> tuple[CoordinateProducts, ...]:
+    """The same of products."""
+    found = process.info.get("coordinate_products") or ()
+    return _most_first(
+        CoordinateProducts(
+            **_both(seen, 1, "plain_ns"),
+            products=seen["calls"],
+            matrix=tuple(seen["matrix"]),
+            values=seen["values"],
+            kept=seen["kept"],
+        )
         for seen in found
     )
 

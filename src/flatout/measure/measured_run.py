@@ -14,7 +14,7 @@ from flatout.measure.frozen_modules import FrozenModules
 from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
-from flatout.measure.layer_forms import SpanningKernels, UnfusedFunctions, UnmergedLayers
+from flatout.measure.layer_forms import CoordinateProducts, SpanningKernels, UnfusedFunctions, UnmergedLayers
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
@@ -163,6 +163,7 @@ class MeasuredRun:
     unmerged_layers: tuple[UnmergedLayers, ...] = ()  # the same
     spanning_kernels: tuple[SpanningKernels, ...] = ()  # the same
     unfused_functions: tuple[UnfusedFunctions, ...] = ()  # the same
+    coordinate_products: tuple[CoordinateProducts, ...] = ()  # the same
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

@@ -18,7 +18,7 @@ _LEAST_SEEN = 8  # fewer steps, after a validation that took all the time, may e
 _OF_CHANGED_STEPS = (
     *("unused_gradients", "discarded_gradients", "frozen_modules", "repeated_weight", "repeated_work", "repeated_rows"),
     *("loss_targets", "stepwise_layers", "zero_operands", "slice_takes", "slice_writes", "doubled_input", "last_steps"),
-    *("unmerged_layers", "spanning_kernels", "unfused_functions"),
+    *("unmerged_layers", "spanning_kernels", "unfused_functions", "coordinate_products"),
 )
 
 

@@ -1,5 +1,6 @@
 """Both passes of a piece of the model as it is, and in another form, timed in turn between two steps."""
 
+import functools
 from typing import Any
 
 import torch
@@ -25,19 +26,31 @@ def timed(first, second, sources, other_sources=None):
     Returns:
         The times of the first way, and those of the second.
     """
+    return _rounds(
+        functools.partial(_passes_ns, first, sources), functools.partial(_passes_ns, second, other_sources or sources)
+    )
+
+
+@torch.no_grad()
+def forward_passes(first, second):
+    """The same of forward passes alone."""
+    return _rounds(functools.partial(_passes_ns, first, ()), functools.partial(_passes_ns, second, ()))
+
+
+def _rounds(first_ns, second_ns):
     # Hooks of the user's on saved tensors, and modes, may draw numbers.
     with same_random_numbers():
-        return _rounds(first, second, sources, other_sources or sources)
+        return _in_turn(first_ns, second_ns)
 
 
-def _rounds(first, second, sources, other_sources):
+def _in_turn(first_ns, second_ns):
     found: Any = ([], [])
     begun_ns = now()
     for number in range(_ROUNDS + 1):
         left_ns = (_BUDGET_NS if number > _LEAST_ROUNDS else _LONGEST_NS) - (now() - begun_ns)
         if number and left_ns < 0:
             break
-        both = _passes_ns(first, sources), _passes_ns(second, other_sources)
+        both = first_ns(), second_ns()
         if number == 1:
             found = ([], [])
         for times, ns in zip(found, both):
@@ -50,6 +63,7 @@ def _passes_ns(forward, sources):
     start = now()
     outputs = forward()
     outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-    torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs], allow_unused=True)
+    if sources:
+        torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs], allow_unused=True)
     finish_kernels()
     return now() - start

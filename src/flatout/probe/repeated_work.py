@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .coordinate_products import CoordinateProducts
 from .loss_targets import LossTargets
 from .recorder import REC, report_fault
 from .repeated_rows import RepeatedRows
@@ -82,6 +83,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._spanning: Any = SpanningKernels(_line)
         self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
         self._unfused: Any = UnfusedFunctions()
+        self._coordinates: Any = CoordinateProducts(_line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -107,6 +109,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._unmerged.begin()
         self._spanning.begin()
         self._unfused.begin()
+        self._coordinates.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -128,6 +131,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 self._unmerged.save()
                 self._spanning.save()
                 self._unfused.save()
+                self._coordinates.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -190,6 +194,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._unmerged.look(func._overloadpacket.__name__, args, result)
             self._spanning.look(func._overloadpacket.__name__, args)
             self._unfused.look(func._overloadpacket.__name__)
+            self._coordinates.look(func._overloadpacket.__name__, args)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

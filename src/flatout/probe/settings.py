@@ -294,6 +294,9 @@ SETTINGS: "dict[str, Setting]" = {
         "quick_functions",
         live=True,
     ),
+    "csr_products": Setting(
+        bool, "multiply by sparse matrices row by row (CSR), not by coordinates (COO)", "csr_products", live=True
+    ),
     "fused_functions": Setting(
         str,
         "FILE:FUNCTION,...: call the function of torch's that gives the same, such as gelu or layer_norm",

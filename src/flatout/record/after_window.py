@@ -126,6 +126,23 @@ UNFUSED_FUNCTIONS = items(
     ),
     64,
 )
+COORDINATE_PRODUCTS = items(
+    record(
+        {
+            "calls": whole(1),
+            "matrix": items(_COUNT, 64),
+            "values": _COUNT,
+            "input": items(_COUNT, 64),
+            "kept": flag,
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "plain_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("calls", "matrix", "values", "input", "kept", "lines"),
+    ),
+    64,
+)
 SPANNING_KERNELS = items(
     record(
         {

@@ -6,6 +6,7 @@ from typing import Any
 
 from flatout.record.after_window import (
     CEILINGS,
+    COORDINATE_PRODUCTS,
     DISCARDED_GRADIENTS,
     DOUBLED_INPUT,
     FROZEN_MODULES,
@@ -112,6 +113,7 @@ PROCESS = record(
         "unmerged_layers": UNMERGED_LAYERS,
         "spanning_kernels": SPANNING_KERNELS,
         "unfused_functions": UNFUSED_FUNCTIONS,
+        "coordinate_products": COORDINATE_PRODUCTS,
         "zero_operands": ZERO_OPERANDS,
         "doubled_input": DOUBLED_INPUT,
         "reference": REFERENCE,

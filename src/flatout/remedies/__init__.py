@@ -34,7 +34,7 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.keeping import samples_once
-from flatout.remedies.layer_forms import fuse_functions, merge_layers, quick_conv
+from flatout.remedies.layer_forms import csr_products, fuse_functions, merge_layers, quick_conv
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
@@ -174,6 +174,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     merge_layers,
     quick_conv,
     fuse_functions,
+    csr_products,
     compute_once,
     split_weight,
     keep_activations,

@@ -70,6 +70,22 @@ def fuse_functions(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("coo_products",), NUMERICS, risk="low")
+def csr_products(context: Context, cause: Cause) -> Proposal | None:
+    """Multiply by the rows of a sparse matrix."""
+    products = context.run.coordinate_products
+    return _proposal(
+        context,
+        products,
+        title="multiply by sparse matrices row by row (CSR)",
+        how="adj = adj.coalesce().to_sparse_csr() once, before the training; where gradients flow through it, also "
+        "adj.t().coalesce().to_sparse_csr() for the backward pass, in a torch.autograd.Function",
+        settings={"csr_products": True},
+        # By rows and by columns: an index and a value each.
+        memory_bytes=sum(2 * 16 * one.values for one in products),
+    )
+
+
 def _proposal(
     context: Context,
     layers: Sequence[BothForms],

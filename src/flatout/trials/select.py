@@ -25,6 +25,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "unmerged_layers",
         "spanning_kernels",
         "unfused_functions",
+        "coo_products",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

@@ -8,7 +8,7 @@ from flatout.diagnose.causes.device import compute_bound, device_sync, small_bat
 from flatout.diagnose.causes.frozen_features import frozen_features
 from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradients
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
-from flatout.diagnose.causes.layer_forms import spanning_kernels, unfused_functions, unmerged_layers
+from flatout.diagnose.causes.layer_forms import coo_products, spanning_kernels, unfused_functions, unmerged_layers
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.memory import page_faults
@@ -100,6 +100,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unmerged_layers,
     spanning_kernels,
     unfused_functions,
+    coo_products,
     repeated_rows,
     repeated_work,
     activation_checkpointing,

@@ -61,6 +61,21 @@ def unfused_functions(context: Context) -> Found | Lacks | None:
     )
 
 
+@cause("training", sentence=_sentence("products by rows (CSR)"))
+def coo_products(context: Context) -> Found | Lacks | None:
+    """Sparse matrices are multiplied in coordinates (COO)."""
+    return _found(
+        context,
+        context.run.coordinate_products,
+        title=lambda one: "a sparse matrix is multiplied in coordinates (COO)",
+        seen=lambda one: (
+            f"{one.products:,} {'product' if one.products == 1 else 'products'} of a matrix of {_shape(one.matrix)}, "
+            f"{one.values:,} values, with one"
+        ),
+        other=lambda one: "products by rows (CSR)" if one.kept else "products by rows (CSR), which are made each time,",
+    )
+
+
 def _names(context: Context) -> str:
     """Of torch's functions, those that save most first, with a verb."""
     *others, last = dict.fromkeys(f"F.{one.name}" for one in context.run.unfused_functions)
