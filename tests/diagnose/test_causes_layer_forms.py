@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.layer_forms import coo_products, spanning_kernels, unfused_functions, unmerged_layers
+from flatout.diagnose.causes.layer_forms import (
+    coo_products,
+    gathered_weights,
+    spanning_kernels,
+    unfused_functions,
+    unmerged_layers,
+)
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.layer_forms import (
     read_coordinate_products,
+    read_gathered_weights,
     read_spanning_kernels,
     read_unfused_functions,
     read_unmerged_layers,
@@ -117,6 +124,22 @@ def test_products_in_coordinates_are_named(kept: bool, form: str) -> None:
     [read] = read_coordinate_products(process)
     assert (read.uses, read.products, read.matrix, read.values, read.kept) == (1, 3, (500, 500), 9_000, kept)
     assert (read.seconds, read.part, read.shape) == (0.006, 0.2, (500, 64))
+
+
+def test_a_matrix_for_each_row_is_named() -> None:
+    context = Context.of(views.gathered(healthy()))
+    cause = found(gathered_weights(context))
+    assert cause.share == pytest.approx(0.48, abs=0.04)
+    assert "2 times a step, copies of 474 matrices of 100x100 are multiplied with rows of 15000x100" in (
+        cause.evidence[0].text
+    )
+    assert not remedies(context)["sort_rows"].settings
+    seen = {"calls": 2, "input": [15_000, 100], "matrix": [100, 100], "matrices": 474, "lines": []}
+    process: Any = Process([])
+    process.info["gathered_weights"] = [{**seen, "plain_ns": [3_000_000], "joined_ns": [600_000]}]
+    [read] = read_gathered_weights(process)
+    assert (read.uses, read.matrix, read.matrices, read.shape) == (2, (100, 100), 474, (15_000, 100))
+    assert (read.seconds, read.part) == (0.003, 0.2)
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

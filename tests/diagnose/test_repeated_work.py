@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_rows, repeated_work
+from flatout.diagnose.causes.repeated_work import (
+    activation_checkpointing,
+    repeated_rows,
+    repeated_work,
+    reported_passes,
+)
 from flatout.diagnose.ranking import judge
+from flatout.measure.read_values import read_read_values
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
 from flatout.remedies import propose
 from flatout.results import NotMeasured
-from tests.diagnose.views import ROWS, healthy, starved
+from tests.diagnose.views import ROWS, healthy, reported, starved
 
 LINE = RepeatedLine("/home/me/train.py", 12, "forward", "parametrization", "linalg_matrix_exp", 0.003, 35)
 TWICE = RepeatedWork(0.3, 0.5, (LINE, replace(LINE, operator="mm", reason="", file="")))
@@ -107,3 +115,22 @@ def test_rows_that_repeat_are_named_before_what_is_computed_again() -> None:
     assert remedy.gain.predicted > 1.8
     assert repeated_rows(Context.of(healthy())) is None
     assert repeated_rows(Context.of(replace(healthy(), repeated_rows=replace(ROWS, part=0.02)))) is None
+
+
+def test_passes_for_numbers_that_are_read_are_named_with_the_line() -> None:
+    context = Context.of(reported(healthy()))
+    causes, _ = judge(context)
+    cause = next(one for one in causes if one.id == "reported_passes")
+    assert cause.share == pytest.approx(0.4, abs=0.05)
+    assert "40% of the time of all operators was for numbers that are read" in cause.evidence[0].text
+    assert cause.evidence[1].text == "4.0 ms for what /code/train.py:76, train reads"
+    remedy = next(one for one in propose(context, causes)[0] if one.id == "report_in_some_steps")
+    assert remedy.title == "compute what is only reported in every 10th step (train.py:76)"
+    assert reported_passes(Context.of(reported(healthy(), 0.01))) is None
+    looked = replace(healthy(), repeated_work="the steps are too long")
+    assert isinstance(reported_passes(Context.of(looked)), NotMeasured)
+    process: Any = SimpleNamespace(info={"read_values": {"ns": 100, "alone_ns": 40, "lines": [["a.py", 7, "f", 40]]}})
+    read = read_read_values(process)
+    assert read is not None and read.part == 0.4 and read.lines[0].seconds == 4e-8
+    process.info["read_values"]["alone_ns"] = 0
+    assert read_read_values(process) is None

@@ -14,7 +14,13 @@ from flatout.measure.frozen_modules import FrozenModule, FrozenModules
 from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
-from flatout.measure.layer_forms import CoordinateProducts, SpanningKernels, UnfusedFunctions, UnmergedLayers
+from flatout.measure.layer_forms import (
+    CoordinateProducts,
+    GatheredWeights,
+    SpanningKernels,
+    UnfusedFunctions,
+    UnmergedLayers,
+)
 from flatout.measure.loader_stats import (
     Delivery,
     FetchTimes,
@@ -27,6 +33,7 @@ from flatout.measure.loader_stats import (
 from flatout.measure.measured_run import MeasuredRun, Process, Usage
 from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
+from flatout.measure.read_values import ReadValues
 from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.slice_gradients import SliceGradients
@@ -386,6 +393,7 @@ KERNELS = SpanningKernels(3, (64, 1, 50, 300), 0.002, 0.6, 0.55, 0.65, HEADS.lin
 GRAPH = CoordinateProducts(
     1, (500, 64), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=3, matrix=(500, 500), values=9_000
 )
+EDGES = GatheredWeights(2, (15_000, 100), 0.003, 0.2, 0.15, 0.3, HEADS.lines, matrix=(100, 100), matrices=474)
 GELU = UnfusedFunctions(
     3,
     (64, 50, 512),
@@ -414,12 +422,22 @@ def in_coordinates(view: MeasuredRun, **changes: Any) -> MeasuredRun:
     return replace(view, coordinate_products=(replace(GRAPH, **changes),))
 
 
+def gathered(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with a matrix for each row, which takes 6 ms of each step."""
+    return replace(view, gathered_weights=(replace(EDGES, **changes),))
+
+
+def reported(view: MeasuredRun, part: float = 0.4) -> MeasuredRun:
+    """The run with passes of each step whose result is only read."""
+    return replace(view, read_values=ReadValues(part, (Line("/code/train.py", 76, "train", "", 0.004),)))
+
+
 Runs = tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]
 
 
-def with_and_starved(change: Callable[[MeasuredRun], MeasuredRun]) -> Runs:
+def with_and_starved(change: Callable[[MeasuredRun], MeasuredRun], computes: MeasuredRun | None = None) -> Runs:
     """A fault in a run that computes, and in one that waits for batches."""
-    return lambda: change(healthy()), lambda: change(starved())
+    return lambda: change(computes or healthy()), lambda: change(starved())
 
 
 def unfused(view: MeasuredRun, **changes: Any) -> MeasuredRun:

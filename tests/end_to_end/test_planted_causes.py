@@ -197,6 +197,8 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("kernels_as_wide_as_words.py", "spanning_kernels"),
         ("a_norm_of_many_operators.py", "unfused_functions"),
         ("a_graph_in_coordinates.py", "coo_products"),
+        ("a_matrix_for_each_edge.py", "gathered_weights"),
+        ("a_test_loss_in_each_step.py", "reported_passes"),
     ],
 )
 def test_what_slows_the_step_itself_is_the_first_cause(tmp_path: Path, name: str, cause: str) -> None:

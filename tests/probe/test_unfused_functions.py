@@ -21,11 +21,14 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "Norm": (written_out.Norm(64), (4, 32, 64)),
     "BertNorm": (written_out.BertNorm(64), (128, 64)),
     "OfChannels": (written_out.OfChannels(16), (4, 16, 8, 9)),
+    "OfSamples": (written_out.OfSamples(16), (5, 16, 70)),
+    "OfEachChannel": (written_out.OfEachChannel(), (5, 16, 9, 8)),
     "Swish": (written_out.Swish(), (4, 32, 64)),
 }
 GIVES = {"Norm": "layer_norm", "BertNorm": "layer_norm", "OfChannels": "layer_norm", "Swish": "silu"}
+GIVES |= {"OfSamples": "group_norm", "OfEachChannel": "instance_norm"}
 FUNCTIONS = {"gelu": "gelu", "exact_gelu": "gelu", "mish": "mish", "softmax": "softmax"}
-OTHERS = ("of_batch", "own", "in_place", "straight_through")
+OTHERS = ("of_batch", "of_all", "own", "in_place", "straight_through")
 
 
 def recognized(function: Any, owner: nn.Module | None, shape: tuple[int, ...]) -> Any:

@@ -8,6 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+EPS = 1e-3
+
 
 class Norm(nn.Module):
     def __init__(self, size: int, eps: float = 1e-6) -> None:
@@ -37,6 +39,25 @@ class OfChannels(nn.Module):
     def forward(self, x):
         var, mean = torch.var(x, dim=1, unbiased=False, keepdim=True), torch.mean(x, dim=1, keepdim=True)
         return (x - mean) / (var + 1e-5).sqrt() * self.g + self.b
+
+
+class OfSamples(nn.Module):
+    """The norm of Conv-TasNet."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.gamma, self.beta = nn.Parameter(torch.ones(1, size, 1)), nn.Parameter(torch.zeros(1, size, 1))
+
+    def forward(self, x):
+        mean = x.mean(dim=1, keepdim=True).mean(dim=2, keepdim=True)
+        var = (torch.pow(x - mean, 2)).mean(dim=1, keepdim=True).mean(dim=2, keepdim=True)
+        return self.gamma * (x - mean) / torch.pow(var + EPS, 0.5) + self.beta
+
+
+class OfEachChannel(nn.Module):
+    def forward(self, x):
+        mean = x.mean((2, 3), keepdim=True)
+        return (x - mean) * ((x - mean) ** 2).mean((2, 3), keepdim=True).add(1e-4).rsqrt()
 
 
 class Swish(nn.Module):
@@ -83,6 +104,10 @@ def softmax(x):
 
 def of_batch(x):
     return (x - x.mean(0)) / (x.std(0) + 1e-5)
+
+
+def of_all(x):
+    return (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt()
 
 
 def own(x):

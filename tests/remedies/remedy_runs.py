@@ -41,6 +41,7 @@ from tests.diagnose.views import (
     Runs,
     compiled_again,
     crowded,
+    gathered,
     healthy,
     idle_worker,
     in_coordinates,
@@ -51,6 +52,7 @@ from tests.diagnose.views import (
     make_ledger,
     make_view,
     remote,
+    reported,
     same_samples,
     saturated,
     slow,
@@ -205,6 +207,10 @@ def starved_gpu(**changes: Any) -> MeasuredRun:
 
 
 # id -> (a run that it helps, a run that it cannot help)
+def in_products(zeros: ZeroOperands) -> MeasuredRun:
+    return replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=zeros))
+
+
 RUNS: dict[str, Runs] = {
     "num_workers": (starved, fetching_in_vain),
     "prefetch_factor": (uneven, fetching_in_vain),
@@ -436,14 +442,8 @@ RUNS: dict[str, Runs] = {
         lambda: replace(healthy(cpu=0.008), compiling=compiled_again(0.005, reasons=VALUE)),
         lambda: replace(starved(), compiling=compiled_again(0.005, reasons=VALUE)),
     ),
-    "whole_graphs": (
-        lambda: replace(healthy(cpu=0.008), compiling=in_pieces(0.8)),
-        lambda: replace(starved(), compiling=in_pieces(0.8)),
-    ),
-    "one_layout": (
-        lambda: replace(healthy(cpu=0.008), operators=CONVERTING_OPERATORS),
-        lambda: replace(starved(), operators=CONVERTING_OPERATORS),
-    ),
+    "whole_graphs": with_and_starved(lambda view: replace(view, compiling=in_pieces(0.8)), healthy(cpu=0.008)),
+    "one_layout": with_and_starved(lambda view: replace(view, operators=CONVERTING_OPERATORS), healthy(cpu=0.008)),
     "trim_padding": (lambda: with_padding(healthy(), 512), lambda: with_padding(starved(), 512)),
     "group_by_length": (lambda: with_padding(healthy(), 100), lambda: with_padding(starved(), 100)),
     "frozen_parameters": (
@@ -468,10 +468,7 @@ RUNS: dict[str, Runs] = {
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=LOGITS)),
         lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, logits=replace(LOGITS, used=50_000))),
     ),
-    "sparse_products": (
-        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=ZEROS)),
-        lambda: replace(healthy(), operators=replace(SMALL_OPERATORS, zeros=replace(ZEROS, nonzero=0.5))),
-    ),
+    "sparse_products": (lambda: in_products(ZEROS), lambda: in_products(replace(ZEROS, nonzero=0.5))),
     "unbind": with_and_starved(lambda view: replace(view, operators=small_operators(0.001, slices=SLICES))),
     "write_at_once": with_and_starved(lambda view: replace(view, operators=small_operators(0.001, writes=WRITES))),
     "one_batch": with_and_starved(in_turn),
@@ -479,6 +476,8 @@ RUNS: dict[str, Runs] = {
     "merge_layers": with_and_starved(unmerged),
     "quick_conv": with_and_starved(spanning),
     "csr_products": with_and_starved(in_coordinates),
+    "sort_rows": with_and_starved(gathered),
+    "report_in_some_steps": (lambda: reported(healthy()), lambda: reported(starved(), 0.01)),
     "fuse_functions": with_and_starved(unfused),
     "features_once": (lambda: with_frozen(True), lambda: with_frozen(False)),
     "split_weight": (lambda: replace(healthy(), repeated_rows=ROWS), lambda: replace(starved(), repeated_rows=ROWS)),

@@ -24,6 +24,7 @@ from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
 from flatout.measure.layer_forms import (
     read_coordinate_products,
+    read_gathered_weights,
     read_spanning_kernels,
     read_unfused_functions,
     read_unmerged_layers,
@@ -37,6 +38,7 @@ from flatout.measure.measured_run import MeasuredRun, Process
 from flatout.measure.metrics import read_metrics
 from flatout.measure.padding import read_padding
 from flatout.measure.ranks import build_ranks
+from flatout.measure.read_values import read_read_values
 from flatout.measure.repeated_rows import read_repeated_rows
 from flatout.measure.repeated_weights import read_repeated_weight
 from flatout.measure.repeated_work import read_repeated_work
@@ -134,6 +136,8 @@ def build_view(run: Run) -> MeasuredRun | None:
         spanning_kernels=read_spanning_kernels(training.process),
         unfused_functions=read_unfused_functions(training.process),
         coordinate_products=read_coordinate_products(training.process),
+        gathered_weights=read_gathered_weights(training.process),
+        read_values=read_read_values(training.process),
         frozen_modules=read_frozen_modules(training.process),
         discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),

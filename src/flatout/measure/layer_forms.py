@@ -101,6 +101,19 @@ class CoordinateProducts(BothForms):
     kept: bool = True
 
 
+@dataclass(frozen=True)
+class GatheredWeights(BothForms):
+    """Rows that are each multiplied by a copy of one of few matrices; one product for each matrix is the other form.
+
+    Attributes:
+        matrix: inputs x outputs.
+        matrices: different ones.
+    """
+
+    matrix: tuple[int, ...] = ()
+    matrices: int = 1
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -144,6 +157,17 @@ def read_coordinate_products(process: ProcessRecord) -> tuple[CoordinateProducts
             matrix=tuple(seen["matrix"]),
             values=seen["values"],
             kept=seen["kept"],
+        )
+        for seen in found
+    )
+
+
+def read_gathered_weights(process: ProcessRecord) -> tuple[GatheredWeights, ...]:
+    """The same of rows with matrices of their own."""
+    found = process.info.get("gathered_weights") or ()
+    return _most_first(
+        GatheredWeights(
+            **_both(seen, seen["calls"], "plain_ns"), matrix=tuple(seen["matrix"]), matrices=seen["matrices"]
         )
         for seen in found
     )

@@ -14,7 +14,13 @@ from flatout.measure.frozen_modules import FrozenModules
 from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
-from flatout.measure.layer_forms import CoordinateProducts, SpanningKernels, UnfusedFunctions, UnmergedLayers
+from flatout.measure.layer_forms import (
+    CoordinateProducts,
+    GatheredWeights,
+    SpanningKernels,
+    UnfusedFunctions,
+    UnmergedLayers,
+)
 from flatout.measure.loader_stats import LoaderStats
 from flatout.measure.lock_waits import LockWaits
 from flatout.measure.makers import Makers
@@ -23,6 +29,7 @@ from flatout.measure.operators import Operators
 from flatout.measure.padding import Padding
 from flatout.measure.page_faults import PageFaults
 from flatout.measure.ranks import Ranks
+from flatout.measure.read_values import ReadValues
 from flatout.measure.repeated_rows import RepeatedRows
 from flatout.measure.repeated_weights import RepeatedWeight
 from flatout.measure.repeated_work import RepeatedWork
@@ -164,6 +171,8 @@ class MeasuredRun:
     spanning_kernels: tuple[SpanningKernels, ...] = ()  # the same
     unfused_functions: tuple[UnfusedFunctions, ...] = ()  # the same
     coordinate_products: tuple[CoordinateProducts, ...] = ()  # the same
+    gathered_weights: tuple[GatheredWeights, ...] = ()  # the same
+    read_values: ReadValues | None = None  # in one step after the window; None: there are none, or nobody looked
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate
     called_functions: dict[str, list[CalledFunction]] = field(default_factory=dict)  # account -> functions

@@ -16,12 +16,14 @@ from torch.nn import functional as F
 LEAST_ELEMENTS = 4096  # of the input: for fewer, what is saved is little
 MOST_PARAMETERS = 2  # of a module that may be such a function
 _LEAST_NORMALIZED = 8  # values of a row
-_ROWS = 4  # that a function is asked about
+_LEAST_ROWS, _ROWS = 2, 4  # that a function is asked about
+_MOST_ELEMENTS = 1 << 17
 _SIZES = (1.0, 1e-3, 6.0)  # of the random numbers
 _ROUGH_SIZES = (1.0, 0.1, 6.0)
 _CLOSE, _ROUGH = (1e-4, 1e-3, 1e-4), (1e-4, 1e-3, 1e-4)  # relative, for each size
 _EXACT = (2e-5, 2e-5, 2e-5)
 _GRADIENTS = 1e-3
+CLOSE = 2e-3  # of the largest value, in other calls: an epsilon may be added elsewhere
 _USUAL = (1e-5, 1e-6, 1e-8, 1e-12)  # that are added to a variance; without one, a row of one value has no norm
 _LARGEST_EPSILON = 0.1
 _CONSTANT = (bool, int, float, str, type(None))
@@ -60,7 +62,9 @@ def recognize(call, owner, like, numbers):
     """
     if not is_plain(like):
         return None
-    shape = (min(len(like), _ROWS), *like.shape[1:]) if like.dim() > 1 else tuple(like.shape)
+    each = math.prod(like.shape[1:])
+    rows = min(len(like), max(_MOST_ELEMENTS // each, _LEAST_ROWS), _ROWS)
+    shape = (rows, *like.shape[1:]) if like.dim() > 1 else tuple(like.shape)
     own = torch.Generator().manual_seed(0)  # the training's random numbers stay as they are
     sample = torch.randn(shape, generator=own, dtype=like.dtype).to(like.device)
     with torch.inference_mode(False), torch.no_grad():
@@ -152,6 +156,7 @@ def arguments(code, values):
 def numbers_of(function, owner):
     """The small numbers that a function may add to a variance: its constants and defaults, and those of its module."""
     found: Any = [*_constants(function.__code__), *(function.__defaults__ or ())]
+    found += [function.__globals__.get(name) for name in function.__code__.co_names]
     found += vars(owner).values() if owner is not None else ()
     return sorted({one for one in found if type(one) is float and 0 < one <= _LARGEST_EPSILON})
 
@@ -179,8 +184,11 @@ def _candidates(owner, sample, numbers):
     for dim in (-1, 1) if sample.dim() > 2 else (-1,):
         yield _softmax("softmax", F.softmax, dim), _SIZES, _EXACT
         yield _softmax("log_softmax", F.log_softmax, dim), _SIZES, _EXACT
+    numbers = dict.fromkeys((*numbers, *_USUAL))
     for dim in (-1, 1) if sample.dim() > 2 else (-1,):
-        yield from _norms(owner, sample.shape[dim], dim, dict.fromkeys((*numbers, *_USUAL)))
+        yield from _norms(owner, sample.shape[dim], dim, numbers)
+    if sample.dim() > 2:
+        yield from _norms_of_samples(owner, sample.shape[1], numbers)
 
 
 def _softmax(name, function, dim):
@@ -190,12 +198,8 @@ def _softmax(name, function, dim):
 def _norms(owner, size, dim, numbers):
     if size < _LEAST_NORMALIZED:
         return
-    names: Any = [name for name, one in owner._parameters.items() if one is not None] if owner is not None else []
-    if any(owner._parameters[name].numel() != size for name in names):
-        return
-    orders: Any = {0: [(None, None)], 1: [(*names, None), (None, *names)], 2: [tuple(names), tuple(names[::-1])]}
     less = math.sqrt((size - 1) / size)  # of the deviation that divides by one less
-    for weight, bias in orders.get(len(names), ()):
+    for weight, bias in _orders(owner, size):
         for number in numbers:
             yield _norm(weight, bias, size, dim, number), _SIZES, _CLOSE
             yield _norm(weight, bias, size, dim, number * less**2, less), _SIZES, _CLOSE
@@ -207,23 +211,64 @@ def _norms(owner, size, dim, numbers):
                 yield _rms_norm(weight, size, dim, number), _SIZES, _CLOSE
 
 
+def _norms_of_samples(owner, channels, numbers):
+    """Norms of all values of a sample, or of each of its channels."""
+    for weight, bias in _orders(owner, channels):
+        for number in numbers:
+            yield _group_norm(weight, bias, channels, number), _SIZES, _CLOSE
+            yield _instance_norm(weight, bias, channels, number), _SIZES, _CLOSE
+
+
+def _orders(owner, size):
+    """Names of weight and bias, each way round, where the parameters have this many values."""
+    names: Any = [name for name, one in owner._parameters.items() if one is not None] if owner is not None else []
+    if any(owner._parameters[name].numel() != size for name in names):
+        return []
+    orders: Any = {0: [(None, None)], 1: [(*names, None), (None, *names)], 2: [tuple(names), tuple(names[::-1])]}
+    return orders.get(len(names), [])
+
+
+def _group_norm(weight, bias, channels, epsilon):
+    def compute(owner, x):
+        return F.group_norm(x, 1, _flat(owner, weight), _flat(owner, bias), epsilon)
+
+    code = "F.group_norm(x, 1, %s, %s, %.3g)" % (_shown(weight), _shown(bias), epsilon)
+    return Fused("group_norm", code, compute, 1, channels)
+
+
+def _instance_norm(weight, bias, channels, epsilon):
+    def compute(owner, x):
+        return F.instance_norm(x, weight=_flat(owner, weight), bias=_flat(owner, bias), eps=epsilon)
+
+    code = "F.instance_norm(x, weight=%s, bias=%s, eps=%.3g)" % (_shown(weight), _shown(bias), epsilon)
+    return Fused("instance_norm", code, compute, 1, channels)
+
+
+def _flat(owner, name):
+    """A parameter in one dimension, whatever its shape."""
+    return None if name is None else getattr(owner, name).reshape(-1)
+
+
+def _shown(name):
+    return "self.%s" % name if name else "None"
+
+
 def _norm(weight, bias, size, dim, epsilon, factor=1.0):
     """A layer norm whose weight is this factor times the module's."""
 
     def compute(owner, x):
-        scale, shift = (None if name is None else getattr(owner, name).reshape(-1) for name in (weight, bias))
+        scale, shift = _flat(owner, weight), _flat(owner, bias)
         if factor != 1.0:
             scale = torch.full((size,), factor, dtype=x.dtype, device=x.device) if scale is None else scale * factor
         if dim == -1:
             return F.layer_norm(x, (size,), scale, shift, epsilon)
         return F.layer_norm(x.movedim(dim, -1), (size,), scale, shift, epsilon).movedim(-1, dim).contiguous()
 
-    scale = "self.%s" % weight if weight else "None"
+    scale = _shown(weight)
     if factor != 1.0:
         scale = "%s%r" % (scale + " * " if weight else "", round(factor, 6))
         scale = scale if weight else "torch.full((%d,), %s)" % (size, scale)
-    shift = "self.%s" % bias if bias else "None"
-    code = _moved("layer_norm", dim, "(%d,), %s, %s, %.3g" % (size, scale, shift, epsilon))
+    code = _moved("layer_norm", dim, "(%d,), %s, %s, %.3g" % (size, scale, _shown(bias), epsilon))
     return Fused("layer_norm", code, compute, dim, size)
 
 
@@ -231,13 +276,12 @@ def _rms_norm(weight, size, dim, epsilon):
     function: Any = getattr(F, "rms_norm", None)
 
     def compute(owner, x):
-        scale = None if weight is None else getattr(owner, weight).reshape(-1)
+        scale = _flat(owner, weight)
         if dim == -1:
             return function(x, (size,), scale, epsilon)
         return function(x.movedim(dim, -1), (size,), scale, epsilon).movedim(-1, dim).contiguous()
 
-    scale = "self.%s" % weight if weight else "None"
-    code = _moved("rms_norm", dim, "(%d,), %s, %.3g" % (size, scale, epsilon))
+    code = _moved("rms_norm", dim, "(%d,), %s, %.3g" % (size, _shown(weight), epsilon))
     return Fused("rms_norm", code, compute, dim, size)
 
 

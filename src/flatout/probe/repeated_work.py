@@ -13,7 +13,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .coordinate_products import CoordinateProducts
+from .gathered_weights import GatheredWeights
 from .loss_targets import LossTargets
+from .read_values import ReadValues
 from .recorder import REC, report_fault
 from .repeated_rows import RepeatedRows
 from .sites import is_user_file
@@ -84,6 +86,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
         self._unfused: Any = UnfusedFunctions()
         self._coordinates: Any = CoordinateProducts(_line)
+        self._gathered: Any = GatheredWeights(_line)
+        self._read: Any = ReadValues(_line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -110,6 +114,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._spanning.begin()
         self._unfused.begin()
         self._coordinates.begin()
+        self._gathered.begin()
+        self._read.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -127,11 +133,13 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
             self._slices.save()
+            self._read.save(calls, _ns)
             if not cut:  # they are timed, and would take long
                 self._unmerged.save()
                 self._spanning.save()
                 self._unfused.save()
                 self._coordinates.save()
+                self._gathered.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -187,6 +195,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             made = self._made - 1 if self._made > before else None
         if node is None:
             self._slices.look(func._overloadpacket.__name__, args)
+            self._read.look(func._overloadpacket.__name__, args)
+        else:
+            self._read.look_back(node._sequence_nr(), made, torch.is_grad_enabled())
         if view:  # it computes nothing
             return
         if node is None:
@@ -195,6 +206,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._spanning.look(func._overloadpacket.__name__, args)
             self._unfused.look(func._overloadpacket.__name__)
             self._coordinates.look(func._overloadpacket.__name__, args)
+            self._gathered.look(func._overloadpacket.__name__, args, result)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

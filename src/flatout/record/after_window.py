@@ -143,6 +143,23 @@ COORDINATE_PRODUCTS = items(
     ),
     64,
 )
+READ_VALUES = record({"ns": _COUNT, "alone_ns": _COUNT, "lines": items(row(text, _COUNT, text, _COUNT), 64)})
+GATHERED_WEIGHTS = items(
+    record(
+        {
+            "calls": whole(1),
+            "input": items(_COUNT, 64),
+            "matrix": items(_COUNT, 64),
+            "matrices": whole(1),
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "plain_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("calls", "input", "matrix", "matrices", "lines"),
+    ),
+    64,
+)
 SPANNING_KERNELS = items(
     record(
         {

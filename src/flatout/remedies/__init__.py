@@ -34,7 +34,7 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.keeping import samples_once
-from flatout.remedies.layer_forms import csr_products, fuse_functions, merge_layers, quick_conv
+from flatout.remedies.layer_forms import csr_products, fuse_functions, merge_layers, quick_conv, sort_rows
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
@@ -64,7 +64,7 @@ from flatout.remedies.queue import (
     smaller_samples,
 )
 from flatout.remedies.recurrence import whole_sequence
-from flatout.remedies.repeated_work import compute_once, keep_activations, split_weight
+from flatout.remedies.repeated_work import compute_once, keep_activations, report_in_some_steps, split_weight
 from flatout.remedies.reporting import fewer_checkpoints, metrics_at_end, report_less
 from flatout.remedies.slices import unbind, write_at_once
 from flatout.remedies.slow_kernels import quick_bce, quick_dropout
@@ -175,7 +175,9 @@ REMEDIES: tuple[RemedySpec, ...] = (
     quick_conv,
     fuse_functions,
     csr_products,
+    sort_rows,
     compute_once,
+    report_in_some_steps,
     split_weight,
     keep_activations,
     quick_dropout,

@@ -86,6 +86,19 @@ def csr_products(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("gathered_weights",), NUMERICS, risk="low")
+def sort_rows(context: Context, cause: Cause) -> Proposal | None:
+    """Multiply all rows of a matrix at once."""
+    return _proposal(
+        context,
+        context.run.gathered_weights,
+        title="sort the rows by their matrix, and multiply those of each at once",
+        how="order = index.argsort(); parts = x[order].split(index.bincount(minlength=n).tolist()); "
+        "y = torch.cat([part @ w for part, w in zip(parts, weights)]), and y[order.argsort()] is as before; weights "
+        "that are sums of a few bases need not be made at all: multiply by the bases, and add up",
+    )
+
+
 def _proposal(
     context: Context,
     layers: Sequence[BothForms],

@@ -49,6 +49,29 @@ def compute_once(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+_REPORTED_IN = 10  # steps: once
+
+
+@remedy(("reported_passes",), IDENTICAL, risk="low")
+def report_in_some_steps(context: Context, cause: Cause) -> Proposal | None:
+    """Compute what is only reported in some steps."""
+    values = context.run.read_values
+    if values is None:
+        return None
+    where = f" ({PurePath(values.lines[0].file).name}:{values.lines[0].line})" if values.lines else ""
+    part = values.part * (1.0 - 1.0 / _REPORTED_IN)
+    return Proposal(
+        title=f"compute what is only reported in every {_REPORTED_IN}th step{where}",
+        change=without_repeated_work(context, part),
+        least=without_repeated_work(context, 0.7 * part),
+        most=without_repeated_work(context, min(1.2 * part, 1.0)),
+        how=f"if step % {_REPORTED_IN} == 0: around the pass and what reads it; where no gradient is taken in it, with "
+        "torch.no_grad() around it",
+        basis="measured time of the operators of one step that lead to such numbers, and of nothing else",
+        memory_bytes=0,
+    )
+
+
 @remedy(("repeated_rows",), NUMERICS, risk="low")
 def split_weight(context: Context, cause: Cause) -> Proposal | None:
     """Multiply each part of a row by its part of the weight, once, and add what comes out."""

@@ -26,6 +26,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "spanning_kernels",
         "unfused_functions",
         "coo_products",
+        "gathered_weights",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

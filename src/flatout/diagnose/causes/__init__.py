@@ -8,7 +8,13 @@ from flatout.diagnose.causes.device import compute_bound, device_sync, small_bat
 from flatout.diagnose.causes.frozen_features import frozen_features
 from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradients
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
-from flatout.diagnose.causes.layer_forms import coo_products, spanning_kernels, unfused_functions, unmerged_layers
+from flatout.diagnose.causes.layer_forms import (
+    coo_products,
+    gathered_weights,
+    spanning_kernels,
+    unfused_functions,
+    unmerged_layers,
+)
 from flatout.diagnose.causes.layouts import layout_conversions
 from flatout.diagnose.causes.machine import cpu_training, crowded_machine, h2d, throttled
 from flatout.diagnose.causes.memory import page_faults
@@ -29,7 +35,12 @@ from flatout.diagnose.causes.queue import (
 )
 from flatout.diagnose.causes.ranks import rank_straggler
 from flatout.diagnose.causes.reading import cold_cache, read_amplification, small_files, storage_bandwidth
-from flatout.diagnose.causes.repeated_work import activation_checkpointing, repeated_rows, repeated_work
+from flatout.diagnose.causes.repeated_work import (
+    activation_checkpointing,
+    repeated_rows,
+    repeated_work,
+    reported_passes,
+)
 from flatout.diagnose.causes.slices import slice_gradients, slice_writes
 from flatout.diagnose.causes.slow_kernels import bce_of_probabilities, dropout_masks
 from flatout.diagnose.causes.step import interpreter_lock, overhead_bound, wide_dtype
@@ -101,8 +112,10 @@ CAUSES: tuple[CauseSpec, ...] = (
     spanning_kernels,
     unfused_functions,
     coo_products,
+    gathered_weights,
     repeated_rows,
     repeated_work,
+    reported_passes,
     activation_checkpointing,
     full_sort,
     dropout_masks,

@@ -76,6 +76,19 @@ def coo_products(context: Context) -> Found | Lacks | None:
     )
 
 
+# The copies are memory that each step takes anew.
+@cause("training", hides=("page_faults",), sentence=_sentence("one product for each matrix"))
+def gathered_weights(context: Context) -> Found | Lacks | None:
+    """A matrix of weights is copied for each row, and multiplied with that row alone."""
+    return _found(
+        context,
+        context.run.gathered_weights,
+        title=lambda one: f"each row is multiplied by a copy of one of {one.matrices:,} matrices",
+        seen=lambda one: f"copies of {one.matrices:,} matrices of {_shape(one.matrix)} are multiplied with rows",
+        other=lambda one: "one product for each matrix, of sorted rows,",
+    )
+
+
 def _names(context: Context) -> str:
     """Of torch's functions, those that save most first, with a verb."""
     *others, last = dict.fromkeys(f"F.{one.name}" for one in context.run.unfused_functions)

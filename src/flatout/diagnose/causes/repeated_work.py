@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from flatout.diagnose.cause import NO_STEP, Found, Lacks, cause
+from flatout.diagnose.evidence import place
 from flatout.measure.repeated_work import RepeatedLine, RepeatedWork
 from flatout.predict.context import Context
 from flatout.predict.memory_room import memory_room
@@ -56,6 +57,43 @@ def repeated_work(context: Context) -> Found | Lacks | None:
                 {"part": work.part, "with_backward": work.with_backward},
             ),
             *(_again(line) for line in work.lines[:3]),
+        ),
+    )
+
+
+def _only_reads(context: Context, found: Cause) -> str:
+    title = f"{found.title[:1].upper()}{found.title[1:]}"
+    return f"{title}, not for gradients: {percent(found.share)} of the time."
+
+
+@cause("training", hides=("overhead_bound", "small_batch"), hides_from=_LARGE_PART, sentence=_only_reads)
+def reported_passes(context: Context) -> Found | Lacks | None:
+    """A step computes passes only for numbers that the program reads, such as a test loss."""
+    values, looked = context.run.read_values, context.run.repeated_work
+    if context.fitted is None:
+        return Lacks(NO_STEP)
+    if values is None:
+        return Lacks(looked) if isinstance(looked, str) else None
+    share = context.model.recovered(without_repeated_work(context, values.part))
+    if share < _LEAST:
+        return None
+    return Found(
+        title="each step computes passes only for numbers that are read",
+        share=share,
+        confidence=0.7,  # what the program does with the numbers is not known
+        evidence=(
+            Evidence(
+                f"in one step after the window, {percent(values.part)} of the time of all operators was for numbers "
+                "that are read, and of which no gradient reaches a weight",
+                {"part": values.part},
+            ),
+            *(
+                Evidence(
+                    f"{duration(line.seconds)} for what {place(line)}, {line.function} reads",
+                    {"file": line.file, "line": line.line, "seconds": line.seconds},
+                )
+                for line in values.lines[:3]
+            ),
         ),
     )
 

@@ -21,7 +21,6 @@ _SETTING = "fused_functions"
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
 _MOST_FORMS = 32  # of the inputs of a function
 _AGAIN = 1000  # of the calls, each so many is computed as well
-_CLOSE = 2e-3  # of the largest value, that a call may differ by: an epsilon may be added elsewhere
 _functorch: Any = getattr(torch._C, "_functorch", None)
 _wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
 
@@ -119,7 +118,9 @@ class _Fused:
             return None
         known[form][1] += 1
         result = fused.compute(owner, x)
-        if calls % _AGAIN == 0 and not fused_forms.same(result.detach(), self._ask(owner, x, others), _CLOSE):
+        if calls % _AGAIN == 0 and not fused_forms.same(
+            result.detach(), self._ask(owner, x, others), fused_forms.CLOSE
+        ):
             known[form][0] = None
             self._functions.refuse(self._named, "it gives something else than F.%s" % fused.name)
             return None
