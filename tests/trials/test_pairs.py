@@ -1,6 +1,7 @@
 """Pairs of runs: how many, in which order, and what is left out."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,3 +92,19 @@ def test_a_side_that_fails_ends_the_trial() -> None:
     sides = iter([trial_run(100), TrialRun(OUT_OF_MEMORY, "CUDA out of memory", 3.0)])
     found = measure_pairs(lambda settings, seed: next(sides), A, B, room=lambda runs: True, decided=lambda ratio: True)
     assert found.failed is not None and not found.failed_without and found.ratio() is None
+
+
+@pytest.mark.parametrize(
+    ("calls", "factor"),
+    [((200.0, 1.0), 1.25), ((100.0, 1.0), 0.625), ((200.0, 2.0), 0.625), (None, 0.625)],
+)
+def test_steps_with_as_many_samples_in_a_call_count_as_the_same(
+    calls: tuple[float, float] | None, factor: float
+) -> None:
+    """As without a test loss in each step: the network has half as many calls, and the losses are of other batches."""
+    before, after = trial_run(400.0, losses=(1.0, 0.9)), trial_run(250.0, losses=(1.1, 0.8))
+    assert before.speed is not None and after.speed is not None
+    a = replace(before.speed, guessed=True, steps_rate=1.0, batch=400.0, calls=(200.0, 1.0))
+    b = replace(after.speed, guessed=True, steps_rate=1.25, batch=200.0, calls=calls)
+    found = Pairs([replace(before, speed=a)], [replace(after, speed=b)]).ratio()
+    assert found is not None and found.factor == pytest.approx(factor)

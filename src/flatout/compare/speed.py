@@ -17,7 +17,8 @@ from flatout.measure.crowding import Contention, measure_contention
 from flatout.measure.ledger import build_ledger
 from flatout.measure.loader_processes import loader_processes
 from flatout.measure.thresholds import LEAST_STEPS
-from flatout.measure.training import find_training
+from flatout.measure.training import Training, find_training, largest_module
+from flatout.probe import events as kinds
 from flatout.record import Run, load_run
 from flatout.results import Ledger
 
@@ -44,6 +45,7 @@ class Speed:
         amounts: samples of each step that counts, or 1.
         pauses: by account, the validations and checkpoints in that time.
         recorded_s: seconds a sample in the ledger; 0: as the rate says.
+        calls: samples of a usual call of the network, and backward passes a step, where these are guessed.
         evened: by account, seconds a sample that pauses are taken to have, as those of a pair of runs had.
     """
 
@@ -65,6 +67,15 @@ class Speed:
     pauses: Mapping[str, Pauses] = field(default_factory=dict)
     evened: Mapping[str, float] = field(default_factory=dict)
     recorded_s: float = 0.0
+    calls: tuple[float, float] | None = None
+
+    def has_batches_of(self, other: Speed) -> bool:
+        """Whether the network is given as many samples in a call as in another run, and a step has as many gradients.
+
+        How often it is called in a step may differ: without a test loss, a step with one and the same batch has half
+        as many calls.
+        """
+        return self.calls is not None and self.calls == other.calls
 
     def with_batches_of(self, other: Speed) -> Speed:
         """This speed where its steps are known to be of the same samples as another run's.
@@ -160,4 +171,16 @@ def speed_of(run: Run, settle: bool = False) -> Speed:
         counted_s=window_s,
         amounts=amounts,
         pauses=pauses(training, start),
+        calls=_calls(training, steps) if guessed else None,
     )
+
+
+def _calls(training: Training, steps: int) -> tuple[float, float] | None:
+    """Samples of a usual call of the network, and backward passes a step; None: no module's inputs are known."""
+    inputs = training.kind(kinds.INPUT)
+    if not len(inputs):
+        return None
+    of_network = inputs["arg"] == largest_module(inputs, training.kind(kinds.FORWARD))
+    begin, end = training.window_begin_ns, training.window_end_ns
+    passes = training.kind(kinds.BACKWARD)["start"]
+    return float(np.median(inputs["a"][of_network])), round(float(((passes >= begin) & (passes < end)).sum()) / steps)

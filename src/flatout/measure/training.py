@@ -351,9 +351,7 @@ def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
     inputs, forwards = of_kinds(events, kinds.INPUT), of_kinds(events, kinds.FORWARD)
     if not len(inputs):
         return np.zeros(len(begin), np.int64)
-    modules = sorted(set(inputs["arg"].tolist()))
-    # A loss is an outermost module too: the network is the one that takes longest.
-    largest = max(modules, key=lambda id: int(forwards["duration"][forwards["arg"] == id].sum()))
+    modules, largest = sorted(set(inputs["arg"].tolist())), largest_module(inputs, forwards)
     usual = {id: float(np.median(inputs["a"][inputs["arg"] == id])) for id in modules}
     given = {id: _summed(inputs[inputs["arg"] == id], begin, finish) for id in modules if usual[id] == usual[largest]}
     found = given.pop(largest)
@@ -361,6 +359,12 @@ def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
         if 2 * np.count_nonzero(other) >= len(other):
             found = np.where((other > 0) & (found > 0), np.minimum(found, other), found)
     return found
+
+
+def largest_module(inputs: Events, forwards: Events) -> int:
+    """The module that takes longest of those with inputs: a loss is an outermost module too, the network is not it."""
+    of_module = np.unique(inputs["arg"])
+    return int(max(of_module, key=lambda id: int(forwards["duration"][forwards["arg"] == id].sum())))
 
 
 def _summed(inputs: Events, begin: Ints, finish: Ints) -> Ints:

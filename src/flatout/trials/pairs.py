@@ -53,10 +53,13 @@ class Pairs:
         return ratio_of(a, b) if a and b else None
 
     def speeds(self) -> tuple[list[Speed], list[Speed]]:
-        """Of A's runs and of B's; where nothing but the losses says which samples a step has, they are A's."""
+        """Of A's runs and of B's; where losses or calls say that steps have as many samples, they are A's."""
         a, b = ([run.speed for run in runs if run.speed is not None] for runs in (self.a, self.b))
-        if self.begins_alike(_ROUNDED):
-            b = [one.with_batches_of(other) for one, other in zip(b, a, strict=False)]
+        alike = self.begins_alike(_ROUNDED)
+        b = [
+            one.with_batches_of(other) if alike or one.has_batches_of(other) else one
+            for one, other in zip(b, a, strict=False)
+        ] + b[len(a) :]
         return evened(a, b)
 
     def begins_alike(self, within: float = _SAME_LOSS) -> bool:
