@@ -11,6 +11,7 @@ from flatout.diagnose.causes.layer_forms import (
     coo_products,
     gathered_weights,
     spanning_kernels,
+    stepwise_products,
     unfused_functions,
     unmerged_layers,
 )
@@ -20,6 +21,7 @@ from flatout.measure.layer_forms import (
     read_coordinate_products,
     read_gathered_weights,
     read_spanning_kernels,
+    read_stepwise_products,
     read_unfused_functions,
     read_unmerged_layers,
 )
@@ -140,6 +142,22 @@ def test_a_matrix_for_each_row_is_named() -> None:
     [read] = read_gathered_weights(process)
     assert (read.uses, read.matrix, read.matrices, read.shape) == (2, (100, 100), 474, (15_000, 100))
     assert (read.seconds, read.part) == (0.003, 0.2)
+
+
+def test_products_in_a_loop_are_named() -> None:
+    context = Context.of(views.in_a_loop(healthy()))
+    cause = found(stepwise_products(context))
+    assert cause.share == pytest.approx(0.48, abs=0.04)
+    assert cause.title == "a layer multiplies 100 inputs in turn, none of which needs another's result"
+    assert "once a step, 100 products with a weight of 256x50000, each of 8x256" in cause.evidence[0].text
+    assert not remedies(context)["product_after_loop"].settings
+    assert stepwise_products(Context.of(views.in_a_loop(views.in_turn(healthy())))) is None
+    seen = {"calls": 100, "input": [8, 256], "weight": [256, 50_000], "lines": []}
+    process: Any = Process([])
+    process.info["stepwise_products"] = [{**seen, "plain_ns": [6_000_000], "joined_ns": [1_200_000]}]
+    [read] = read_stepwise_products(process)
+    assert (read.uses, read.products, read.weight, read.shape) == (1, 100, (256, 50_000), (8, 256))
+    assert (read.seconds, read.part) == (0.006, 0.2)
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

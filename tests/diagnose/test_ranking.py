@@ -182,9 +182,10 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
         "logging main_process_work needless_logits needless_workers no_workers overhead_bound own_input "
         "padding_waste page_faults rank_straggler read_amplification recompilation repeated_rows repeated_work "
         "reported_passes row_lookup sample_skew sampler shallow_prefetch slice_gradients slice_writes slow_collate "
-        "small_batch small_files spanning_kernels sparse_as_dense stepwise_recurrence storage_bandwidth "
-        "storage_latency throttled too_few_threads too_few_workers too_many_threads too_many_workers "
-        "unbatched_calls unfused_functions unmerged_layers unused_gradients validation wide_dtype worker_restart"
+        "small_batch small_files spanning_kernels sparse_as_dense stepwise_products stepwise_recurrence "
+        "storage_bandwidth storage_latency throttled too_few_threads too_few_workers too_many_threads "
+        "too_many_workers unbatched_calls unfused_functions unmerged_layers unused_gradients validation wide_dtype "
+        "worker_restart"
     )
 
 

@@ -18,6 +18,7 @@ from flatout.measure.layer_forms import (
     CoordinateProducts,
     GatheredWeights,
     SpanningKernels,
+    StepwiseProducts,
     UnfusedFunctions,
     UnmergedLayers,
 )
@@ -394,6 +395,7 @@ GRAPH = CoordinateProducts(
     1, (500, 64), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=3, matrix=(500, 500), values=9_000
 )
 EDGES = GatheredWeights(2, (15_000, 100), 0.003, 0.2, 0.15, 0.3, HEADS.lines, matrix=(100, 100), matrices=474)
+WORDS = StepwiseProducts(1, (8, 256), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=100, weight=(256, 50_000))
 GELU = UnfusedFunctions(
     3,
     (64, 50, 512),
@@ -430,6 +432,11 @@ def gathered(view: MeasuredRun, **changes: Any) -> MeasuredRun:
 def reported(view: MeasuredRun, part: float = 0.4) -> MeasuredRun:
     """The run with passes of each step whose result is only read."""
     return replace(view, read_values=ReadValues(part, (Line("/code/train.py", 76, "train", "", 0.004),)))
+
+
+def in_a_loop(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with products of an output layer that take 6 ms of each step."""
+    return replace(view, stepwise_products=(replace(WORDS, **changes),))
 
 
 Runs = tuple[Callable[[], MeasuredRun], Callable[[], MeasuredRun]]

@@ -198,6 +198,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("a_norm_of_many_operators.py", "unfused_functions"),
         ("a_graph_in_coordinates.py", "coo_products"),
         ("a_matrix_for_each_edge.py", "gathered_weights"),
+        ("words_in_a_loop.py", "stepwise_products"),
         ("a_test_loss_in_each_step.py", "reported_passes"),
     ],
 )

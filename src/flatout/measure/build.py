@@ -26,6 +26,7 @@ from flatout.measure.layer_forms import (
     read_coordinate_products,
     read_gathered_weights,
     read_spanning_kernels,
+    read_stepwise_products,
     read_unfused_functions,
     read_unmerged_layers,
 )
@@ -138,6 +139,7 @@ def build_view(run: Run) -> MeasuredRun | None:
         coordinate_products=read_coordinate_products(training.process),
         gathered_weights=read_gathered_weights(training.process),
         read_values=read_read_values(training.process),
+        stepwise_products=read_stepwise_products(training.process),
         frozen_modules=read_frozen_modules(training.process),
         discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),

@@ -114,6 +114,19 @@ class GatheredWeights(BothForms):
     matrices: int = 1
 
 
+@dataclass(frozen=True)
+class StepwiseProducts(BothForms):
+    """All products of a step with one weight that do not depend on each other; one product is the other form.
+
+    Attributes:
+        products: of them.
+        weight: inputs x outputs.
+    """
+
+    products: int = 1
+    weight: tuple[int, ...] = ()
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -169,6 +182,15 @@ def read_gathered_weights(process: ProcessRecord) -> tuple[GatheredWeights, ...]
         GatheredWeights(
             **_both(seen, seen["calls"], "plain_ns"), matrix=tuple(seen["matrix"]), matrices=seen["matrices"]
         )
+        for seen in found
+    )
+
+
+def read_stepwise_products(process: ProcessRecord) -> tuple[StepwiseProducts, ...]:
+    """The same of products with one weight."""
+    found = process.info.get("stepwise_products") or ()
+    return _most_first(
+        StepwiseProducts(**_both(seen, 1, "plain_ns"), products=seen["calls"], weight=tuple(seen["weight"]))
         for seen in found
     )
 

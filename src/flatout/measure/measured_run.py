@@ -18,6 +18,7 @@ from flatout.measure.layer_forms import (
     CoordinateProducts,
     GatheredWeights,
     SpanningKernels,
+    StepwiseProducts,
     UnfusedFunctions,
     UnmergedLayers,
 )
@@ -172,6 +173,7 @@ class MeasuredRun:
     unfused_functions: tuple[UnfusedFunctions, ...] = ()  # the same
     coordinate_products: tuple[CoordinateProducts, ...] = ()  # the same
     gathered_weights: tuple[GatheredWeights, ...] = ()  # the same
+    stepwise_products: tuple[StepwiseProducts, ...] = ()  # the same
     read_values: ReadValues | None = None  # in one step after the window; None: there are none, or nobody looked
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate

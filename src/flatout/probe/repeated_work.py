@@ -22,6 +22,7 @@ from .sites import is_user_file
 from .slice_lines import SliceLines
 from .spanning_kernels import SpanningKernels
 from .stepwise_layers import StepwiseLayers
+from .stepwise_products import StepwiseProducts
 from .unfused_functions import UnfusedFunctions
 from .unmerged_layers import UnmergedLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
@@ -88,6 +89,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._coordinates: Any = CoordinateProducts(_line)
         self._gathered: Any = GatheredWeights(_line)
         self._read: Any = ReadValues(_line)
+        self._products: Any = StepwiseProducts(_line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -116,6 +118,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._coordinates.begin()
         self._gathered.begin()
         self._read.begin()
+        self._products.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -140,6 +143,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 self._unfused.save()
                 self._coordinates.save()
                 self._gathered.save()
+                self._products.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -207,6 +211,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._unfused.look(func._overloadpacket.__name__)
             self._coordinates.look(func._overloadpacket.__name__, args)
             self._gathered.look(func._overloadpacket.__name__, args, result)
+            self._products.look(func._overloadpacket.__name__, args, made)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

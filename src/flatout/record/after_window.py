@@ -144,6 +144,21 @@ COORDINATE_PRODUCTS = items(
     64,
 )
 READ_VALUES = record({"ns": _COUNT, "alone_ns": _COUNT, "lines": items(row(text, _COUNT, text, _COUNT), 64)})
+STEPWISE_PRODUCTS = items(
+    record(
+        {
+            "calls": whole(1),
+            "input": items(_COUNT, 64),
+            "weight": items(_COUNT, 64),
+            "lines": items(row(text, _COUNT, text, _COUNT), 64),
+            "plain_ns": items(whole(1), 64),
+            "joined_ns": items(whole(1), 64),
+            "skipped": text,
+        },
+        required=("calls", "input", "weight", "lines"),
+    ),
+    64,
+)
 GATHERED_WEIGHTS = items(
     record(
         {

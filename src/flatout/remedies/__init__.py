@@ -34,7 +34,14 @@ from flatout.remedies.host import (
 )
 from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.keeping import samples_once
-from flatout.remedies.layer_forms import csr_products, fuse_functions, merge_layers, quick_conv, sort_rows
+from flatout.remedies.layer_forms import (
+    csr_products,
+    fuse_functions,
+    merge_layers,
+    product_after_loop,
+    quick_conv,
+    sort_rows,
+)
 from flatout.remedies.layouts import one_layout
 from flatout.remedies.logits import classes_that_occur, logits_where_needed
 from flatout.remedies.machine import cores_of_its_own, even_ranks, more_quota, pin_memory, train_on_gpu
@@ -176,6 +183,7 @@ REMEDIES: tuple[RemedySpec, ...] = (
     fuse_functions,
     csr_products,
     sort_rows,
+    product_after_loop,
     compute_once,
     report_in_some_steps,
     split_weight,

@@ -99,6 +99,20 @@ def sort_rows(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("stepwise_products",), NUMERICS, risk="low")
+def product_after_loop(context: Context, cause: Cause) -> Proposal | None:
+    """Collect what a layer is given in a loop, and call it once."""
+    products = context.run.stepwise_products
+    # Until then, what comes out of all steps is there at once: in the loop it was as well, for the backward pass.
+    return _proposal(
+        context,
+        products,
+        title="call the layer once after the loop, with all of its inputs",
+        how="outputs.append(hidden) in the loop, and logits = self.out(torch.stack(outputs, 1)) after it; the loss of "
+        "all steps is then one call, too",
+    )
+
+
 def _proposal(
     context: Context,
     layers: Sequence[BothForms],

@@ -27,6 +27,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "unfused_functions",
         "coo_products",
         "gathered_weights",
+        "stepwise_products",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

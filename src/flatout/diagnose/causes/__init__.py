@@ -12,6 +12,7 @@ from flatout.diagnose.causes.layer_forms import (
     coo_products,
     gathered_weights,
     spanning_kernels,
+    stepwise_products,
     unfused_functions,
     unmerged_layers,
 )
@@ -113,6 +114,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     unfused_functions,
     coo_products,
     gathered_weights,
+    stepwise_products,
     repeated_rows,
     repeated_work,
     reported_passes,

@@ -89,6 +89,21 @@ def gathered_weights(context: Context) -> Found | Lacks | None:
     )
 
 
+# Gradients as large as the weight are memory that each step takes anew.
+@cause("training", hides=("page_faults",), sentence=_sentence("one product after the loop"))
+def stepwise_products(context: Context) -> Found | Lacks | None:
+    """A layer with a large weight multiplies one input after the other, as the output layer of a decoder does."""
+    if context.run.repeated_weight is not None:
+        return None  # nothing in the loop depends on what comes before: another cause
+    return _found(
+        context,
+        context.run.stepwise_products,
+        title=lambda one: f"a layer multiplies {one.products:,} inputs in turn, none of which needs another's result",
+        seen=lambda one: f"{one.products:,} products with a weight of {_shape(one.weight)}, each",
+        other=lambda one: "one product of all",
+    )
+
+
 def _names(context: Context) -> str:
     """Of torch's functions, those that save most first, with a verb."""
     *others, last = dict.fromkeys(f"F.{one.name}" for one in context.run.unfused_functions)
