@@ -203,7 +203,7 @@ class ChangedSteps:
                 self._record(end)  # hooks and changes need more steps, the collector's time does not
             if self.compiled:
                 repeated_work.skipped("the model is compiled")
-            elif self.step_ns >= repeated_work.LONGEST_NS:
+            elif self.step_ns >= repeated_work.LONGEST_STEP_NS:
                 repeated_work.skipped("a step takes %.2g s, too long to look at every operator" % (self.step_ns / 1e9))
             else:
                 self.repeated = repeated_work.RepeatedWork()

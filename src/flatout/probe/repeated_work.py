@@ -29,6 +29,7 @@ from .value_numbers import ValueNumbers, holds_tensor, is_view, written
 from .zero_operands import ZeroOperands
 
 LONGEST_NS = 2_000_000_000  # in one step; what comes later is only run
+LONGEST_STEP_NS = 2 * LONGEST_NS  # of a longer one, not even the forward pass may be seen
 _STEPS = 2
 MOST_OPERATORS = 50_000
 MOST_LINES = 8
@@ -93,6 +94,16 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
+        # What is timed in another form, from what the forward pass shows.
+        self._forms: Any = (
+            self._unmerged,
+            self._spanning,
+            self._unfused,
+            self._coordinates,
+            self._gathered,
+            self._products,
+        )
+        self._cut_behind = False  # the step was too long, and its forward pass had been seen
 
     def begin(self):
         """A step begins."""
@@ -112,13 +123,9 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._stepwise.begin()
         self._repeated_rows.begin()
         self._slices.begin()
-        self._unmerged.begin()
-        self._spanning.begin()
-        self._unfused.begin()
-        self._coordinates.begin()
-        self._gathered.begin()
         self._read.begin()
-        self._products.begin()
+        for forms in self._forms:
+            forms.begin()
 
     def end(self, whole):
         """It has ended; if it was a whole one, the record gets what was done twice."""
@@ -136,14 +143,11 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
             self._slices.save()
-            self._read.save(calls, _ns)
-            if not cut:  # they are timed, and would take long
-                self._unmerged.save()
-                self._spanning.save()
-                self._unfused.save()
-                self._coordinates.save()
-                self._gathered.save()
-                self._products.save()
+            if not cut:
+                self._read.save(calls, _ns)
+            if not cut or self._cut_behind:
+                for forms in self._forms:
+                    forms.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -228,7 +232,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             )
         )
         if len(self._calls) >= MOST_OPERATORS or time.perf_counter_ns() - self._begun_ns > LONGEST_NS:
-            self.over = True
+            self.over, self._cut_behind = True, node is not None
 
 
 _entered: Optional[RepeatedWork] = None
