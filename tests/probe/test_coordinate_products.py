@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from flatout.probe import csr_products, memory_room
 from flatout.probe.injections import Injected
@@ -50,6 +53,39 @@ def test_both_passes_give_the_same_but_for_rounding(injected: Injected, way: str
     assert torch.autograd.gradgradcheck(lambda x: WAYS[way](adjacency, x).square(), (x,))
     injected.switch("csr_products", None)
     assert type(WAYS[way](adjacency, x).grad_fn).__name__ != "_ProductBackward"
+
+
+def test_a_checkpoint_an_inference_matrix_and_functional_gradients_are_left_to_torch(injected: Injected) -> None:
+    x = torch.randn(50, 8, dtype=torch.float64, requires_grad=True)
+    adjacency = matrix()
+    for _ in range(3):
+        checkpoint(lambda x: torch.mm(adjacency, x), x, use_reentrant=False).sum().backward()
+    with torch.inference_mode():
+        made = matrix()
+        torch.mm(made, torch.ones(50, 8, dtype=torch.float64))
+    for _ in range(2):
+        torch.mm(adjacency, x)
+    torch.func.grad(lambda x: torch.mm(adjacency, x).sum())(x.detach())
+
+
+def test_the_functions_are_scripted_and_pickled_as_before(injected: Injected) -> None:
+    scripted = torch.jit.script(products)
+    torch.testing.assert_close(scripted(torch.eye(3)), 3 * torch.eye(3))
+    for function in (torch.mm, torch.matmul, torch.sparse.mm, torch.spmm):
+        assert pickle.loads(pickle.dumps(function)) is function
+
+
+def products(x: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x, x) + torch.matmul(x, x) + x.mm(x)
+
+
+def test_values_that_are_written_through_another_tensor_are_seen(injected: Injected) -> None:
+    values, x = torch.rand(40, dtype=torch.float64), torch.randn(40, 8, dtype=torch.float64)
+    adjacency = torch.sparse_coo_tensor(torch.arange(40).repeat(2, 1), values, (40, 40), is_coalesced=True)
+    for _ in range(3):
+        for _ in range(3):
+            torch.testing.assert_close(torch.mm(adjacency, x), values[:, None] * x)
+        values.mul_(2.0)
 
 
 def test_a_matrix_that_changes_is_brought_into_rows_again(injected: Injected) -> None:

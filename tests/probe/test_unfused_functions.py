@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from flatout.probe import fused_forms, in_place, memory_room
+from flatout.probe import in_place, memory_room, recognized_functions
 from flatout.probe.injections import Injected, fused_functions
 from flatout.probe.recorder import REC
 from tests.probe import written_out
@@ -28,14 +28,16 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 GIVES = {"Norm": "layer_norm", "BertNorm": "layer_norm", "OfChannels": "layer_norm", "Swish": "silu"}
 GIVES |= {"OfSamples": "group_norm", "OfEachChannel": "instance_norm"}
 FUNCTIONS = {"gelu": "gelu", "exact_gelu": "gelu", "mish": "mish", "softmax": "softmax"}
-OTHERS = ("of_batch", "of_all", "own", "in_place", "straight_through")
+OTHERS = ("of_batch", "of_all", "own", "in_place", "straight_through", "masked_softmax", "clamped", "without_nan")
 
 
 def recognized(function: Any, owner: nn.Module | None, shape: tuple[int, ...]) -> Any:
     def call(owner, x):
         return function(x) if owner is None else function(owner, x)
 
-    return fused_forms.recognize(call, owner, torch.randn(shape), fused_forms.numbers_of(function, owner))
+    return recognized_functions.recognize(
+        call, owner, torch.randn(shape), recognized_functions.numbers_of(function, owner)
+    )
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -72,8 +74,8 @@ def test_what_gives_something_else_or_has_other_gradients_is_not(name: str) -> N
 def test_neither_is_a_norm_without_a_part_of_its_gradient_or_with_other_sizes() -> None:
     frozen = written_out.HalfFrozen(64)
     assert recognized(type(frozen).forward, frozen, (64, 64)) is None
-    assert not fused_forms.is_module(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
-    assert not fused_forms.is_module(nn.BatchNorm1d(4))
+    assert not recognized_functions._is_module(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+    assert not recognized_functions._is_module(nn.BatchNorm1d(4))
     number = written_out.Norm(64).double()
     assert recognized(written_out.Norm.forward, number, (64, 64)) is None  # its weights are of another type
 
@@ -115,15 +117,15 @@ def test_without_memory_and_under_autocast_nothing_is_asked(monkeypatch: pytest.
 @pytest.fixture
 def replaced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Injected]:
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
-    names = ("Norm.forward", "gelu", "own", "Counting.forward", "nowhere")
+    names = ("Norm.forward", "gelu", "softmax", "own", "Listed.forward", "Noisy.forward", "Counting.forward", "nowhere")
     given = ",".join(f"written_out.py:{name}" for name in names)
     injected = Injected(f'{{"fused_functions": "{given}"}}')
     fused_functions.install(injected, None)
     torch.ones(1, requires_grad=True).sum().backward()
     yield injected
-    for name in ("gelu", "own"):
+    for name in ("gelu", "softmax", "own"):
         in_place.restore(getattr(written_out, name))
-    for kind in (written_out.Norm, written_out.Counting):
+    for kind in (written_out.Norm, written_out.Listed, written_out.Noisy, written_out.Counting):
         in_place.restore(kind.forward)
 
 
@@ -144,13 +146,13 @@ def test_functions_are_replaced(replaced: Injected, monkeypatch: pytest.MonkeyPa
         written_out.own(x),
         checkpoint(norm, x, use_reentrant=False),
     ]
-    assert called == ["layer_norm", "gelu", "layer_norm"]
+    assert called == ["layer_norm", "gelu"]  # and not in the checkpoint, which saves tensors elsewhere
     sum(one.sum() for one in found).backward()
     replaced.switch("fused_functions", None)
     plain = [norm(x), written_out.gelu(x), written_out.gelu(x, 0.25), written_out.own(x)]
     for one, other in zip(found, plain, strict=False):
         torch.testing.assert_close(one, other)
-    assert called == ["layer_norm", "gelu", "layer_norm", "layer_norm"]  # the last one by the checkpoint
+    assert called == ["layer_norm", "gelu"]
     assert replaced.applied
     small = written_out.Norm(8)
     torch.testing.assert_close(small(torch.ones(2, 8)), torch.zeros(2, 8))
@@ -161,9 +163,54 @@ def test_what_is_not_there_or_differs_later_is_left_alone(replaced: Injected, mo
         torch.ones(1, requires_grad=True).sum().backward()
     assert "written_out.py:nowhere: there is no such function" in replaced.refused["fused_functions"]
     monkeypatch.setattr(fused_functions, "_AGAIN", 2)
-    norm, x = written_out.Norm(64), torch.randn(32, 4, 64)
-    for eps in (1e-6, 1e-6, 1.0, 1.0, 1.0):
-        norm.eps = eps
+    norm, x = written_out.Listed(64), torch.randn(32, 4, 64)
+    for norm.added[0] in (1e-6, 1e-6, 1.0, 1.0, 1.0):
         found = norm(x)
     torch.testing.assert_close(found, (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1.0))
-    assert "Norm.forward: it gives something else than F.layer_norm" in replaced.refused["fused_functions"]
+    refused = replaced.refused["fused_functions"]
+    assert "Listed.forward: it gives something else than F.layer_norm" in refused
+    assert "Counting.forward: it stores something" in refused
+
+
+def test_what_an_attribute_says_is_asked_again(replaced: Injected) -> None:
+    norm, x = written_out.Norm(64), torch.randn(32, 4, 64)
+    for norm.eps in (1e-6, 1.0, 1e-6):
+        found = norm(x)
+        torch.testing.assert_close(found, (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + norm.eps))
+    noisy = written_out.Noisy(64)
+    noisy(x)
+    noisy.noise = 0.5
+    assert not torch.allclose(noisy(x), noisy(x))
+    torch.manual_seed(0)
+    noisy(x)
+    drawn = torch.rand(1)
+    torch.manual_seed(0)
+    torch.randn_like(x)
+    assert torch.equal(torch.rand(1), drawn)
+
+
+def test_what_the_program_may_do_with_input_and_result_it_still_may(replaced: Injected) -> None:
+    norm, x = written_out.BertNorm(64), torch.randn(32, 4, 64)
+    plain = written_out.Norm(64)
+    for _ in range(2):  # the first call asks
+        torch.utils.checkpoint.checkpoint(plain, x.clone().requires_grad_(), use_reentrant=False).sum().backward()
+        given = x.clone().requires_grad_() * 1.0
+        weights = written_out.softmax(given)
+        weights *= 0.5
+        weights.sum().backward()
+        plain(x.transpose(0, 1)).transpose(0, 1).view(32, -1)
+    fused = recognized(written_out.BertNorm.forward, norm, (32, 4, 64))
+    given = x.clone().requires_grad_() * 1.0
+    found = fused.compute(norm, given)
+    given += found
+    given.sum().backward()
+    assert replaced.applied
+
+
+def test_functions_that_call_others_or_have_hooks_inside_are_left_alone() -> None:
+    assert recognized_functions.may_be_seen_elsewhere(written_out.calling) == "it calls own"
+    swish = written_out.Swish()
+    code = written_out.Swish.forward.__code__
+    assert recognized_functions.arguments(code, [swish, torch.ones(2)]) is not None
+    swish.sigmoid.register_forward_hook(lambda *given: None)
+    assert recognized_functions.arguments(code, [swish, torch.ones(2)]) is None

@@ -77,6 +77,28 @@ class HalfFrozen(Norm):
         return self.a_2 * (x - mean) / (std + self.eps) + self.b_2
 
 
+class Listed(Norm):
+    """What it adds is in a list, which may change."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.added = [1e-6]
+
+    def forward(self, x):
+        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+        return self.a_2 * (x - mean) / (std + self.added[0]) + self.b_2
+
+
+class Noisy(Norm):
+    """It adds noise, of which there is none at first."""
+
+    noise = 0.0
+
+    def forward(self, x):
+        mean, std = x.mean(-1, keepdim=True), x.std(-1, keepdim=True)
+        return self.a_2 * (x - mean) / (std + self.eps) + self.b_2 + self.noise * torch.randn_like(x)
+
+
 class Counting(Norm):
     """It changes with each call."""
 
@@ -120,6 +142,23 @@ def in_place(x):
 
 def straight_through(x):
     return x * torch.sigmoid(x).detach()
+
+
+def masked_softmax(x):
+    raised = torch.exp(x)
+    return raised / (raised.sum(-1, keepdim=True) + 1e-8)
+
+
+def clamped(x):
+    return (x * torch.sigmoid(x)).clamp(-40.0, 40.0)
+
+
+def without_nan(x):
+    return torch.nan_to_num(x * torch.sigmoid(x))
+
+
+def calling(x):
+    return own(x) * 0.0 + x * torch.sigmoid(x)
 
 
 def printed(x):

@@ -35,7 +35,12 @@ class CoordinateProducts:
     def look(self, name, args):
         """Look at an operator that has run, and is no part of a backward pass."""
         place = _OPERANDS.get(name)
-        if place is None or args[place].layout is not torch.sparse_coo or not torch.is_grad_enabled():
+        if (
+            place is None
+            or self._before is False
+            or args[place].layout is not torch.sparse_coo
+            or not torch.is_grad_enabled()
+        ):
             return
         matrix, dense = args[place : place + 2]
         if not csr_products.takes(matrix, dense) or matrix._nnz() < _LEAST_VALUES:
@@ -48,6 +53,11 @@ class CoordinateProducts:
         self._calls[kind] += 1
         if kind not in self._lines:
             self._lines[kind] = self._line()
+
+    def forget(self):
+        """No further step is looked at."""
+        self._before = False
+        self.begin()
 
     def save(self):
         """Write into the record what the second whole step showed; takes a second at the most if matrices are small."""
@@ -63,8 +73,7 @@ class CoordinateProducts:
         ]
         if found:
             REC.save_process(coordinate_products=found)
-        self._before = False
-        self.begin()
+        self.forget()
 
 
 def _told(matrix, kind, calls, kept, line):

@@ -42,6 +42,8 @@ class GatheredWeights:
 
     def look(self, name, args, result):
         """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
+        if self._saved:
+            return
         if name == "bmm":
             self._product(*args[:2])
         if self._taken:  # memory that was freed, and taken anew
@@ -65,7 +67,7 @@ class GatheredWeights:
             shape = tuple(weights.shape[1:]) if at_right else tuple(weights.shape[:0:-1])
             kind = (len(weights), each, shape, matrices), (weights.dtype, weights.device, rows.requires_grad)
             self._calls[kind] += 1
-            self._indices[kind] = index
+            self._indices.setdefault(kind, index.clone())  # the program may write into it
             if kind not in self._lines:
                 self._lines[kind] = self._line()
 
@@ -99,7 +101,7 @@ def _taken(name, args):
 
 def _told(kind, calls, index, line):
     (rows, each, (inputs, outputs), matrices), (dtype, device, gradients) = kind
-    index = index.reshape(-1)
+    index = index.reshape(-1) % matrices  # some may count from the end
     distinct = len(torch.unique(index))
     if rows < _LEAST_TIMES * distinct:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from .recorder import REC
 
 _READS = ("_local_scalar_dense", "item", "detach")
-_MOST_NODES = 20_000  # of a graph
+_MOST_NODES = 50_000  # of the graphs of a step
 _MOST_LINES = 4
 
 
@@ -36,13 +36,11 @@ class ReadValues:
             return
         self._lines.append(self._line())
         pending: Any = [args[0].grad_fn]
-        seen: Any = set()
-        while pending and len(seen) < _MOST_NODES:
+        while pending and len(self._nodes) < _MOST_NODES:
             node = pending.pop()
-            if node in seen:
+            if node._sequence_nr() in self._nodes:  # and what lies behind it
                 continue
-            seen.add(node)
-            self._nodes.setdefault(node._sequence_nr(), len(self._lines) - 1)
+            self._nodes[node._sequence_nr()] = len(self._lines) - 1
             pending += [before for before, _ in node.next_functions if before is not None]
 
     def look_back(self, node, made, graph):

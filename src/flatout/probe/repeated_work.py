@@ -151,6 +151,10 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
+        for forms in (*self._forms, self._read):
+            forms.begin()  # they hold nothing
+        if not self.left:
+            self._coordinates.forget()
         if whole and self.left:
             self._values.next_step()
         else:

@@ -49,7 +49,7 @@ class StepwiseProducts:
             made: the node that its own backward pass will have.
         """
         places = _OPERANDS.get(name)
-        if places is None or made is None:
+        if places is None or made is None or self._saved:
             return
         source, weight = (args[place] for place in places)
         whole = weight if weight._base is None else weight._base

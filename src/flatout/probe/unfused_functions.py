@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import both_ways, fused_forms, memory_room
-from .module_passes import reaches_outside
+from . import both_ways, memory_room, recognized_functions
+from .module_passes import same_random_numbers
 from .recorder import REC
 from .sites import is_user_file, user_frame
 
@@ -60,7 +60,7 @@ class UnfusedFunctions:
 
     def look(self, name):
         """Look at an operator that has run, and is no part of a backward pass."""
-        if name not in _MARKS or not torch.is_grad_enabled() or REC.process.get("autocast"):
+        if self._saved or name not in _MARKS or not torch.is_grad_enabled() or REC.process.get("autocast"):
             return
         frame: Any = user_frame()
         if frame is None:
@@ -70,8 +70,8 @@ class UnfusedFunctions:
         if not 1 <= len(names) <= 4:
             return
         values = frame.f_locals
-        given = fused_forms.arguments(code, [values.get(one) for one in names])
-        if given is None or not fused_forms.is_plain(given[1]):
+        given = recognized_functions.arguments(code, [values.get(one) for one in names])
+        if given is None or not recognized_functions.is_plain(given[1]):
             return
         owner, tensor, others = given
         key = code, tuple(tensor.shape), others
@@ -111,7 +111,7 @@ def _function(frame, owner):
         found = place.get(code.co_name)
         found = getattr(found, "__func__", found)
         if isinstance(found, types.FunctionType) and found.__code__ is code and is_user_file(code.co_filename):
-            return None if reaches_outside(found, found.__qualname__) else found
+            return None if recognized_functions.may_be_seen_elsewhere(found) else found
     return None
 
 
@@ -123,13 +123,15 @@ def _told(use, marks):
     # No two rows are the same, and each has a deviation.
     x = torch.linspace(0.0, 1e4, math.prod(shape), dtype=dtype, device=device).sin_().view(shape)
     try:
-        fused = fused_forms.recognize(use.call, use.owner, x, fused_forms.numbers_of(use.function, use.owner))
-        if fused is None or not _gives_the_same(use, fused, x):
-            return None
-        calls = max(round(marks / max(_marks_of(lambda: use.call(use.owner, x)), 1)), 1)
+        with same_random_numbers():
+            owner = copy.deepcopy(use.owner)
+            numbers = recognized_functions.numbers_of(use.function, owner)
+            fused = recognized_functions.recognize(use.call, owner, x, numbers)
+            if fused is None or not _gives_the_same(use, fused, owner, x):
+                return None
+            calls = max(round(marks / max(_marks_of(lambda: use.call(owner, x)), 1)), 1)
     except Exception:
         return None  # it takes other inputs than it was asked with
-    owner = copy.deepcopy(use.owner)
     parameters = [] if owner is None else list(torch.nn.Module.parameters(owner))
     sources = [one for one in (x.requires_grad_(gradients), *parameters) if one.requires_grad]
     if not sources:
@@ -146,9 +148,9 @@ def _told(use, marks):
 
 
 @torch.no_grad()
-def _gives_the_same(use, fused, x):
+def _gives_the_same(use, fused, owner, x):
     """Whether that holds for an input of the whole size, too: what is computed of the batch does not show in a part."""
-    return fused_forms.same(fused.compute(use.owner, x), use.call(use.owner, x), fused_forms.CLOSE)
+    return recognized_functions.same(fused.compute(owner, x), use.call(owner, x), recognized_functions.CLOSE)
 
 
 @torch.no_grad()

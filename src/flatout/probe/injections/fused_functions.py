@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from .. import fused_forms, in_place
+from .. import in_place, recognized_functions
+from ..module_passes import same_random_numbers, transformed
 from ..recorder import report_fault
 from ..wrap import casts, is_compiling, is_traced
 from .named_functions import NamedFunction, find
@@ -21,8 +22,6 @@ _SETTING = "fused_functions"
 _LOOKED_UP = (1, 2, 5, 20)  # backward passes after which functions are looked up: some are made late
 _MOST_FORMS = 32  # of the inputs of a function
 _AGAIN = 1000  # of the calls, each so many is computed as well
-_functorch: Any = getattr(torch._C, "_functorch", None)
-_wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor: False)  # newer than 2.1
 
 
 def install(injected, watch):
@@ -69,10 +68,14 @@ class _FusedFunctions:
             self._found.add(named.text)
             if in_place.is_instrumented(function):
                 continue
+            why = recognized_functions.may_be_seen_elsewhere(function)
             try:
-                in_place.instrument(function, _Fused(self, named, function))
+                if why is None:
+                    in_place.instrument(function, _Fused(self, named, function))
             except in_place.NotInstrumented as error:
-                self.refuse(named, str(error))
+                why = str(error)
+            if why is not None:
+                self.refuse(named, why)
         for named in missing if self._steps == _LOOKED_UP[-1] else ():
             if named.text not in self._found:
                 self.refuse(named, named.missing)
@@ -102,13 +105,17 @@ class _Fused:
             return None
         if getattr(self._asking, "depth", 0) or casts() or torch._C._len_torch_dispatch_stack():
             return None
-        given = fused_forms.arguments(self._function.__code__, args)
-        if given is None or not fused_forms.is_plain(given[1]) or _wrapped(given[1]):
+        # Of checkpoints, a pass that is computed again has to save as many tensors.
+        if transformed() or recognized_functions.keeps_tensors_elsewhere():
+            return None
+        given = recognized_functions.arguments(self._function.__code__, args)
+        if given is None or not recognized_functions.is_plain(given[1]):
             return None
         owner, x, others = given
         known = self._of_none if owner is None else self._of_modules.setdefault(owner, {})
         # The last size of three, or the second of four, is of channels: what comes with it may be of any length.
-        form = x.dtype, x.device, x.dim(), x.shape[-1], x.shape[1:-2], others, owner is not None and owner.training
+        form = x.dtype, x.device, x.dim(), x.shape[-1], x.shape[1:-2]
+        form += recognized_functions.constants(self._function, owner, others)
         if form not in known:
             if len(known) >= _MOST_FORMS:
                 return None
@@ -118,8 +125,8 @@ class _Fused:
             return None
         known[form][1] += 1
         result = fused.compute(owner, x)
-        if calls % _AGAIN == 0 and not fused_forms.same(
-            result.detach(), self._ask(owner, x, others), fused_forms.CLOSE
+        if calls % _AGAIN == 0 and not recognized_functions.same(
+            result.detach(), self._ask(owner, x, others), recognized_functions.CLOSE
         ):
             known[form][0] = None
             self._functions.refuse(self._named, "it gives something else than F.%s" % fused.name)
@@ -129,11 +136,11 @@ class _Fused:
 
     def _recognize(self, owner, x, others):
         try:
-            return fused_forms.recognize(
+            return recognized_functions.recognize(
                 lambda owner, x: self._body(owner, x, others),
                 owner,
                 x,
-                fused_forms.numbers_of(self._function, owner),
+                recognized_functions.numbers_of(self._function, owner),
             )
         except Exception as error:  # it is not made for other inputs
             self._functions.refuse(self._named, "asked with random numbers, it raised %s" % type(error).__name__)
@@ -141,7 +148,8 @@ class _Fused:
 
     @torch.no_grad()
     def _ask(self, owner, x, others):
-        return self._body(owner, x.detach(), others)
+        with same_random_numbers():
+            return self._body(owner, x.detach(), others)
 
     def _body(self, owner, x, others):
         """Run the function itself."""
