@@ -68,6 +68,7 @@ def test_a_checkpoint_an_inference_matrix_and_functional_gradients_are_left_to_t
     torch.func.grad(lambda x: torch.mm(adjacency, x).sum())(x.detach())
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_the_functions_are_scripted_and_pickled_as_before(injected: Injected) -> None:
     scripted = torch.jit.script(products)
     torch.testing.assert_close(scripted(torch.eye(3)), 3 * torch.eye(3))

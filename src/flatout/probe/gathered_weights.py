@@ -35,7 +35,7 @@ class GatheredWeights:
 
     def begin(self):
         """A step begins."""
-        self._taken: Any = {}  # address of the copies -> the index, and how many matrices there are
+        self._taken: Any = {}  # address of the copies -> the index, how many matrices there are, and the operator
         self._calls: Any = Counter()  # shapes and all that tells how long a call takes -> calls
         self._lines: Any = {}
         self._indices: Any = {}  # the same -> one of the indices
@@ -54,18 +54,18 @@ class GatheredWeights:
             source, index = taken
             large = result.numel() >= max(_LEAST_ELEMENTS, _LEAST_TIMES * source.numel())
             if large and result.is_floating_point() and address(result):
-                self._taken[address(result)] = index, len(source)
+                self._taken[address(result)] = index, len(source), name
 
     def _product(self, first, second):
         for weights, rows, at_right in ((second, first, True), (first, second, False)):
-            index, matrices = self._taken.get(address(weights), (None, 0))
+            index, matrices, taken_by = self._taken.get(address(weights), (None, 0, ""))
             if index is None or len(weights) != index.numel():
                 continue
             each = rows.shape[1] if at_right else rows.shape[2]
             if each > _MOST_ROWS:
                 continue
             shape = tuple(weights.shape[1:]) if at_right else tuple(weights.shape[:0:-1])
-            kind = (len(weights), each, shape, matrices), (weights.dtype, weights.device, rows.requires_grad)
+            kind = (len(weights), each, shape, matrices, taken_by), (weights.dtype, weights.device, rows.requires_grad)
             self._calls[kind] += 1
             self._indices.setdefault(kind, index.clone())  # the program may write into it
             if kind not in self._lines:
@@ -100,7 +100,7 @@ def _taken(name, args):
 
 
 def _told(kind, calls, index, line):
-    (rows, each, (inputs, outputs), matrices), (dtype, device, gradients) = kind
+    (rows, each, (inputs, outputs), matrices, taken_by), (dtype, device, gradients) = kind
     index = index.reshape(-1) % matrices  # some may count from the end
     distinct = len(torch.unique(index))
     if rows < _LEAST_TIMES * distinct:
@@ -124,7 +124,7 @@ def _told(kind, calls, index, line):
         source = torch.ones(timed, each, inputs, dtype=dtype, device=device, requires_grad=gradients)
         weights = torch.ones(matrices, inputs, outputs, dtype=dtype, device=device, requires_grad=True)
         times = both_ways.timed(
-            lambda: torch.bmm(source, weights[index]),
+            lambda: torch.bmm(source, weights[index] if taken_by == "index" else weights.index_select(0, index)),
             lambda: sorted_products(source, weights, index),
             [one for one in (source, weights) if one.requires_grad],
         )
