@@ -25,6 +25,7 @@ def install(injected, watch):
         if owner is torch.Tensor:
             setattr(owner, name, multiply)
             continue
+        multiply.__name__ = multiply.__qualname__ = name  # pickled by it; torch.sparse.mm has another one
         setattr(owner, name, Unbound(multiply, owner.__name__))
         found = torch.jit._builtins._find_builtin(original)
         if found is not None:  # a function that is scripted may call it
