@@ -25,7 +25,8 @@ _GRADIENTS, _LARGE_GRADIENTS = 1e-3, 300.0
 _LARGEST_EPSILON = 0.1
 _CONSTANT = (bool, int, float, str, type(None))
 _STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR")
-_hooks: Any = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # newer than 2.1
+_torch: Any = torch._C
+_hooks: Any = getattr(_torch._autograd, "_top_saved_tensors_default_hooks", None)  # newer than 2.1
 
 
 def recognize(call, owner, like, numbers):

@@ -14,6 +14,7 @@ from ..wrap import casts, is_compiling, is_traced
 _SETTING = "csr_products"
 _FUNCTIONS = ((torch, "mm"), (torch, "spmm"), (torch, "matmul"), (torch.sparse, "mm"))
 _METHODS = ("mm", "matmul", "__matmul__")
+_jit: Any = torch.jit
 
 
 def install(injected, watch):
@@ -27,9 +28,9 @@ def install(injected, watch):
             continue
         multiply.__name__ = multiply.__qualname__ = name  # pickled by it; torch.sparse.mm has another one
         setattr(owner, name, Unbound(multiply, owner.__name__))
-        found = torch.jit._builtins._find_builtin(original)
+        found = _jit._builtins._find_builtin(original)
         if found is not None:  # a function that is scripted may call it
-            torch.jit._builtins._register_builtin(getattr(owner, name), found)
+            _jit._builtins._register_builtin(getattr(owner, name), found)
 
 
 class _Known:
