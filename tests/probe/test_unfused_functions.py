@@ -207,6 +207,16 @@ def test_what_the_program_may_do_with_input_and_result_it_still_may(replaced: In
     assert replaced.applied
 
 
+def test_where_torch_does_not_tell_of_checkpoints_nothing_is_replaced(
+    replaced: Injected, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recognized_functions, "_hooks", None)
+    norm = written_out.Norm(64)
+    for _ in range(2):
+        norm(torch.randn(32, 4, 64))
+    assert not replaced.applied
+
+
 def test_functions_that_call_others_or_have_hooks_inside_are_left_alone() -> None:
     assert recognized_functions.may_be_seen_elsewhere(written_out.calling) == "it calls own"
     swish = written_out.Swish()

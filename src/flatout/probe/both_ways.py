@@ -1,6 +1,5 @@
 """Both passes of a piece of the model as it is, and in another form, timed in turn between two steps."""
 
-import functools
 from typing import Any
 
 import torch
@@ -20,37 +19,25 @@ def timed(first, second, sources, other_sources=None):
     Args:
         first: makes a tensor, or several.
         second: the same in another way.
-        sources: of the gradients.
+        sources: of the gradients; empty: forward passes alone.
         other_sources: those of ``second``; None: the same.
 
     Returns:
         The times of the first way, and those of the second.
     """
-    return _rounds(
-        functools.partial(_passes_ns, first, sources), functools.partial(_passes_ns, second, other_sources or sources)
-    )
-
-
-@torch.no_grad()
-def forward_passes(first, second):
-    """The same of forward passes alone."""
-    return _rounds(functools.partial(_passes_ns, first, ()), functools.partial(_passes_ns, second, ()))
-
-
-def _rounds(first_ns, second_ns):
     # Hooks of the user's on saved tensors, and modes, may draw numbers.
     with same_random_numbers():
-        return _in_turn(first_ns, second_ns)
+        return _rounds(first, second, sources, other_sources or sources)
 
 
-def _in_turn(first_ns, second_ns):
+def _rounds(first, second, sources, other_sources):
     found: Any = ([], [])
     begun_ns = now()
     for number in range(_ROUNDS + 1):
         left_ns = (_BUDGET_NS if number > _LEAST_ROUNDS else _LONGEST_NS) - (now() - begun_ns)
         if number and left_ns < 0:
             break
-        both = first_ns(), second_ns()
+        both = _passes_ns(first, sources), _passes_ns(second, other_sources)
         if number == 1:
             found = ([], [])
         for times, ns in zip(found, both):

@@ -26,7 +26,7 @@ _LARGEST_EPSILON = 0.1
 _CONSTANT = (bool, int, float, str, type(None))
 _STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR")
 _torch: Any = torch._C
-_hooks: Any = getattr(_torch._autograd, "_top_saved_tensors_default_hooks", None)  # newer than 2.1
+_hooks: Any = getattr(_torch._autograd, "_top_saved_tensors_default_hooks", None)  # missing in older ones
 
 
 def recognize(call, owner, like, numbers):
@@ -169,8 +169,11 @@ def is_plain(tensor):
 
 
 def keeps_tensors_elsewhere():
-    """True where hooks see what a graph saves, as those of activation checkpointing do: it has to be the same again."""
-    return _hooks is not None and _hooks(False) is not None
+    """True where hooks see what a graph saves, as those of activation checkpointing do: it has to be the same again.
+
+    Where torch does not say whether there are some, there may be.
+    """
+    return _hooks is None or _hooks(False) is not None
 
 
 def same(one, other, tolerance):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flatout.record.decoding import flag, items, number, record, row, table, text, whole
 
 _COUNT = whole()
@@ -110,86 +112,25 @@ UNMERGED_LAYERS = items(
     ),
     64,
 )
-UNFUSED_FUNCTIONS = items(
-    record(
-        {
-            "calls": whole(1),
-            "input": items(_COUNT, 64),
-            "name": text,
-            "code": text,
-            "lines": items(row(text, _COUNT, text, _COUNT), 64),
-            "plain_ns": items(whole(1), 64),
-            "joined_ns": items(whole(1), 64),
-            "skipped": text,
-        },
-        required=("calls", "input", "name", "code", "lines"),
-    ),
-    64,
-)
-COORDINATE_PRODUCTS = items(
-    record(
-        {
-            "calls": whole(1),
-            "matrix": items(_COUNT, 64),
-            "values": _COUNT,
-            "input": items(_COUNT, 64),
-            "kept": flag,
-            "lines": items(row(text, _COUNT, text, _COUNT), 64),
-            "plain_ns": items(whole(1), 64),
-            "joined_ns": items(whole(1), 64),
-            "skipped": text,
-        },
-        required=("calls", "matrix", "values", "input", "kept", "lines"),
-    ),
-    64,
-)
+
+
+def _both_forms(**fields: Any) -> Any:
+    """Kinds of layers with times of both passes as they are and in another form, or why they were not timed."""
+    shared = {
+        "calls": whole(1),
+        "input": items(_COUNT, 64),
+        "lines": items(row(text, _COUNT, text, _COUNT), 64),
+    }
+    times = {"plain_ns": items(whole(1), 64), "joined_ns": items(whole(1), 64), "skipped": text}
+    return items(record({**shared, **fields, **times}, required=(*shared, *fields)), 64)
+
+
+UNFUSED_FUNCTIONS = _both_forms(name=text, code=text)
+COORDINATE_PRODUCTS = _both_forms(matrix=items(_COUNT, 64), values=_COUNT, kept=flag)
+STEPWISE_PRODUCTS = _both_forms(weight=items(_COUNT, 64))
+GATHERED_WEIGHTS = _both_forms(matrix=items(_COUNT, 64), matrices=whole(1))
+SPANNING_KERNELS = _both_forms(kernel=items(_COUNT, 64))
 READ_VALUES = record({"ns": _COUNT, "alone_ns": _COUNT, "lines": items(row(text, _COUNT, text, _COUNT), 64)})
-STEPWISE_PRODUCTS = items(
-    record(
-        {
-            "calls": whole(1),
-            "input": items(_COUNT, 64),
-            "weight": items(_COUNT, 64),
-            "lines": items(row(text, _COUNT, text, _COUNT), 64),
-            "plain_ns": items(whole(1), 64),
-            "joined_ns": items(whole(1), 64),
-            "skipped": text,
-        },
-        required=("calls", "input", "weight", "lines"),
-    ),
-    64,
-)
-GATHERED_WEIGHTS = items(
-    record(
-        {
-            "calls": whole(1),
-            "input": items(_COUNT, 64),
-            "matrix": items(_COUNT, 64),
-            "matrices": whole(1),
-            "lines": items(row(text, _COUNT, text, _COUNT), 64),
-            "plain_ns": items(whole(1), 64),
-            "joined_ns": items(whole(1), 64),
-            "skipped": text,
-        },
-        required=("calls", "input", "matrix", "matrices", "lines"),
-    ),
-    64,
-)
-SPANNING_KERNELS = items(
-    record(
-        {
-            "calls": whole(1),
-            "input": items(_COUNT, 64),
-            "kernel": items(_COUNT, 64),
-            "lines": items(row(text, _COUNT, text, _COUNT), 64),
-            "plain_ns": items(whole(1), 64),
-            "joined_ns": items(whole(1), 64),
-            "skipped": text,
-        },
-        required=("calls", "input", "kernel", "lines"),
-    ),
-    64,
-)
 SLICE_LINES = items(row(text, _COUNT, text, _COUNT), 64)
 LOSS_TARGETS = record(
     {
