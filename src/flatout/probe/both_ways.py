@@ -4,12 +4,32 @@ from typing import Any
 
 import torch
 
+from . import memory_room
 from .device_rates import finish_kernels
 from .module_passes import same_random_numbers
 from .recorder import now
 
 _ROUNDS, _BUDGET_NS = 5, 300_000_000
 _LEAST_ROUNDS, _LONGEST_NS = 2, 1_500_000_000  # the first one also reserves memory and starts threads
+
+
+def told(found, size, times):
+    """What the record says of layers, with the times of both forms, or why they were not timed.
+
+    Args:
+        found: what is known of them.
+        size: bytes of what is made for it.
+        times: gives lists of nanoseconds by their names in the record.
+    """
+    lacking = memory_room.lacking()
+    if lacking is None and size > memory_room.for_copies():
+        lacking = "there is no memory for copies of them"
+    if lacking is not None:
+        return {**found, "skipped": lacking}
+    try:
+        return {**found, **times()}
+    except Exception as error:
+        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
 
 
 @torch.enable_grad()

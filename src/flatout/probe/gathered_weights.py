@@ -114,25 +114,21 @@ def _told(kind, calls, index, line):
     }
     size = torch.empty(0, dtype=dtype).element_size() * (3 * inputs * outputs + 8 * each * inputs)  # of a row
     timed = min(rows, memory_room.for_copies() // size)
-    lacking = memory_room.lacking()
-    if lacking is None and timed < _LEAST_TIMES * distinct:
-        lacking = "there is no memory for copies of them"
-    if lacking is not None:
-        return {**found, "skipped": lacking}
-    try:
-        index = index[:timed]
+
+    def times():
+        chosen = index[:timed]
         source = torch.ones(timed, each, inputs, dtype=dtype, device=device, requires_grad=gradients)
         weights = torch.ones(matrices, inputs, outputs, dtype=dtype, device=device, requires_grad=True)
-        times = both_ways.timed(
-            lambda: torch.bmm(source, weights[index] if taken_by == "index" else weights.index_select(0, index)),
-            lambda: sorted_products(source, weights, index),
+        both = both_ways.timed(
+            lambda: torch.bmm(source, weights[chosen] if taken_by == "index" else weights.index_select(0, chosen)),
+            lambda: sorted_products(source, weights, chosen),
             [one for one in (source, weights) if one.requires_grad],
         )
         # A matrix of more rows takes less time for each.
-        every = [[round(ns * rows / timed) for ns in way] for way in times]
-        return {**found, **dict(zip(("plain_ns", "joined_ns"), every))}
-    except Exception as error:
-        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
+        every = [[round(ns * rows / timed) for ns in way] for way in both]
+        return dict(zip(("plain_ns", "joined_ns"), every))
+
+    return both_ways.told(found, size * _LEAST_TIMES * distinct, times)
 
 
 def sorted_products(source, weights, index):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from . import both_ways, conv_forms, memory_room
+from . import both_ways, conv_forms
 from .recorder import REC
 
 _MOST_KINDS = 4  # in the record
@@ -65,12 +65,8 @@ def _told(kind, calls, line):
     found: Any = {"calls": calls, "input": list(shape), "kernel": list(kernel), "lines": []}
     if line and line[0]:
         found["lines"] = [[*line[:3], calls]]
-    lacking = memory_room.lacking()
-    if lacking is None and 32 * (math.prod(shape) + math.prod(kernel)) > memory_room.for_copies():
-        lacking = "there is no memory for copies of them"
-    if lacking is not None:
-        return {**found, "skipped": lacking}
-    try:
+
+    def times():
         source = torch.ones(shape, dtype=dtype, device=device, requires_grad=gradients)
         weight = torch.ones(kernel, dtype=dtype, device=device, requires_grad=True)
         bias = torch.ones(kernel[0], dtype=dtype, device=device) if biased else None
@@ -80,6 +76,6 @@ def _told(kind, calls, line):
             lambda: conv_forms.as_one_dimension(source, weight, bias, *form),
             [weight, source] if gradients else [weight],
         )
-    except Exception as error:
-        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
-    return {**found, "plain_ns": plain, "joined_ns": joined}
+        return {"plain_ns": plain, "joined_ns": joined}
+
+    return both_ways.told(found, 32 * (math.prod(shape) + math.prod(kernel)), times)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import both_ways, memory_room
+from . import both_ways
 from .recorder import REC
 from .repeated_rows import address
 
@@ -98,12 +98,8 @@ def _told(kind, calls, line, gradients):
         "lines": [[*line[:3], calls]] if line and line[0] else [],
     }
     size = 4 * inputs * outputs + 3 * timed * shape[0] * (inputs + outputs)
-    lacking = memory_room.lacking()
-    if lacking is None and size * torch.empty(0, dtype=dtype).element_size() > memory_room.for_copies():
-        lacking = "there is no memory for copies of them"
-    if lacking is not None:
-        return {**found, "skipped": lacking}
-    try:
+
+    def times():
         stored = (outputs, inputs) if of_outputs else (inputs, outputs)
         weight = torch.ones(stored, dtype=dtype, device=device, requires_grad=True)
         sources = [torch.ones(shape, dtype=dtype, device=device, requires_grad=gradients) for _ in range(timed)]
@@ -116,11 +112,10 @@ def _told(kind, calls, line, gradients):
             lambda: product(torch.cat(sources)).split(shape[0]),
             [weight, *(sources if gradients else ())],
         )
-    except Exception as error:
-        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
-    # Of all calls, as of those that were timed: of one product, with more rows, at least as much is saved.
-    return {
-        **found,
-        "plain_ns": [round(ns * calls / timed) for ns in apart],
-        "joined_ns": [round(ns * calls / timed) for ns in joined],
-    }
+        # Of all calls, as of those that were timed: of one product, with more rows, at least as much is saved.
+        return {
+            "plain_ns": [round(ns * calls / timed) for ns in apart],
+            "joined_ns": [round(ns * calls / timed) for ns in joined],
+        }
+
+    return both_ways.told(found, size * torch.empty(0, dtype=dtype).element_size(), times)

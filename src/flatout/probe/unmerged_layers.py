@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import both_ways, conv_forms, memory_room
+from . import both_ways, conv_forms
 from .module_passes import tensors_in
 from .recorder import REC
 from .repeated_rows import address
@@ -148,15 +148,7 @@ def _told(kind, groups, lines):
         "input": list(source.shape),
         "lines": [[*where[:3], count] for where, count in lines.most_common(_MOST_LINES) if where and where[0]],
     }
-    lacking = memory_room.lacking()
-    if lacking is None and _bytes(source, weights) > memory_room.for_copies():
-        lacking = "there is no memory for copies of them"
-    if lacking is not None:
-        return {**found, "skipped": lacking}
-    try:
-        return {**found, **_timed(source, weights)}
-    except Exception as error:
-        return {**found, "skipped": "it raised %s: %s" % (type(error).__name__, str(error)[:200])}
+    return both_ways.told(found, _bytes(source, weights), lambda: _timed(source, weights))
 
 
 def _bytes(source, weights):
