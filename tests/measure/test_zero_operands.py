@@ -14,8 +14,8 @@ from torch import nn
 from torch.profiler import profile
 
 from flatout.measure.zero_operands import ZeroOperands, zero_operands
-from flatout.probe import repeated_work
-from flatout.probe.repeated_work import RepeatedWork
+from flatout.probe.inspection import repeated_work
+from flatout.probe.inspection.repeated_work import RepeatedWork
 from flatout.record.kernel_trace import KernelTrace, read_trace
 
 NODES, WORDS, ROWS = 320, 4_000, 40

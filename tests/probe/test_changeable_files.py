@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.probe.changeable_files import changeable_file
+from flatout.probe.experiments.changeable_files import changeable_file
 from flatout.probe.recorder import REC
 
 

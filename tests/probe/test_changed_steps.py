@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from flatout.probe import changed_steps, events
-from flatout.probe.changed_steps import ChangedSteps
+from flatout.probe import events
+from flatout.probe.experiments.changed_steps import ChangedSteps
+from flatout.probe.experiments import changed_steps
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from flatout.probe import csr_products, memory_room
+from flatout.probe import memory_room
 from flatout.probe.injections import Injected
 from flatout.probe.injections import csr_products as injection
+from flatout.probe.replacements import csr_products
 from tests.probe.watched_steps import watched
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")  # torch's, once

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from flatout.probe import discarded_gradients, sites
-from flatout.probe.discarded_gradients import DiscardedGradients
+from flatout.probe import sites
+from flatout.probe.inspection import discarded_gradients
+from flatout.probe.inspection.discarded_gradients import DiscardedGradients
 
 Step = Callable[[nn.Module, nn.Module, torch.optim.Optimizer, torch.optim.Optimizer], None]
 

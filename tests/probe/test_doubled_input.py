@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from flatout.probe import memory_room  # noqa: E402
-from flatout.probe.doubled_input import ROUNDS, DoubledInput  # noqa: E402
+from flatout.probe.experiments.doubled_input import ROUNDS, DoubledInput  # noqa: E402
 
 
 def measured(net: nn.Module, *inputs: Any) -> tuple[dict[str, Any], DoubledInput]:

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from flatout.probe import frozen_modules  # noqa: E402
-from flatout.probe.asked_twice import run as asked_twice  # noqa: E402
-from flatout.probe.frozen_modules import FrozenModules  # noqa: E402
+from flatout.probe.experiments.asked_twice import run as asked_twice  # noqa: E402
+from flatout.probe.inspection import frozen_modules  # noqa: E402
+from flatout.probe.inspection.frozen_modules import FrozenModules  # noqa: E402
 
 STEPS = 3
 

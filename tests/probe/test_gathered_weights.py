@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from flatout.probe import memory_room
-from flatout.probe.gathered_weights import sorted_products
+from flatout.probe.inspection.gathered_weights import sorted_products
 from tests.probe.watched_steps import watched
 
 ROWS, KINDS, INPUTS, OUTPUTS = 600, 5, 16, 20

@@ -24,7 +24,7 @@ spec = importlib.util.spec_from_file_location(
 )
 sys.modules["_flatout_probe"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-leaving = importlib.import_module("_flatout_probe.leaving")
+leaving = importlib.import_module("_flatout_probe.experiments.leaving")
 importlib.import_module("_flatout_probe.recorder").REC.run = "/nowhere"
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from flatout.probe.gradients import UnusedGradients
-from flatout.probe.padding import PaddingSeen
-from flatout.probe.repeated_weights import RepeatedWeights
+from flatout.probe.inspection.gradients import UnusedGradients
+from flatout.probe.inspection.repeated_weights import RepeatedWeights
+from flatout.probe.padding.first_batches import PaddingSeen
 
 COUNT, HEIGHT, WIDTH, DEPTH = 4, 48, 40, 16
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from flatout.probe.gradients import UnusedGradients
-from flatout.probe.padding import PaddingSeen
-from flatout.probe.repeated_weights import RepeatedWeights
+from flatout.probe.inspection.gradients import UnusedGradients
+from flatout.probe.inspection.repeated_weights import RepeatedWeights
+from flatout.probe.padding.first_batches import PaddingSeen
 
 LENGTH, ROWS, PAD = 32, 8, 0
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flatout.probe import quick_bce, quick_masks
 from flatout.probe.injections import Injected, quick_functions
+from flatout.probe.replacements import quick_bce, quick_masks
 
 
 @pytest.fixture

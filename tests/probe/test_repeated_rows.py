@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flatout.probe import repeated_work
+from flatout.probe.inspection import repeated_work
 from tests.probe.watched_steps import watched
 
 STATE, INPUT, BATCH, LENGTH, TIMES = 6, 10, 4, 12, 5

@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
-from flatout.probe import backward_graph, repeated_modules  # noqa: E402
-from flatout.probe.gradients import names_of  # noqa: E402
-from flatout.probe.repeated_modules import ModuleCalls  # noqa: E402
-from flatout.probe.repeated_weights import RepeatedWeights  # noqa: E402
+from flatout.probe.inspection import backward_graph, repeated_modules  # noqa: E402
+from flatout.probe.inspection.gradients import names_of  # noqa: E402
+from flatout.probe.inspection.repeated_modules import ModuleCalls  # noqa: E402
+from flatout.probe.inspection.repeated_weights import RepeatedWeights  # noqa: E402
 
 
 class Net(nn.Module):

@@ -18,8 +18,8 @@ from torch.nn.utils import parametrizations, parametrize  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from flatout.probe import repeated_work, value_numbers  # noqa: E402
-from flatout.probe.repeated_work import RepeatedWork  # noqa: E402
+from flatout.probe.inspection import repeated_work, value_numbers  # noqa: E402
+from flatout.probe.inspection.repeated_work import RepeatedWork  # noqa: E402
 from tests.probe.watched_steps import watched  # noqa: E402
 
 WEIGHT = torch.rand(8, 8)

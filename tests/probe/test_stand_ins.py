@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from flatout.probe import after_import, wrap
+from flatout.probe.experiments.step_timers import Timed
 from flatout.probe.hooks import fetching, workers
 from flatout.probe.injections import c_readers
-from flatout.probe.step_timers import Timed
 
 
 class Real:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from flatout.probe import repeated_work, stepwise_layers
+from flatout.probe.inspection import repeated_work, stepwise_layers
 from tests.probe.watched_steps import watched
 
 LENGTH, BATCH, SIZE = 12, 4, 6

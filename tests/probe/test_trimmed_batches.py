@@ -15,7 +15,7 @@ import torch
 
 from flatout.probe import injections
 from flatout.probe.injections.trimmed_batches import _Trimming
-from flatout.probe.trimming import trimmed
+from flatout.probe.padding.trimming import trimmed
 from flatout.runner.command import injecting_environment
 
 LENGTHS = torch.tensor([5, 17, 9, 3])

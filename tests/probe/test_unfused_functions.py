@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from flatout.probe import in_place, memory_room, recognized_functions
+from flatout.probe import in_place, memory_room
 from flatout.probe.injections import Injected, fused_functions
 from flatout.probe.recorder import REC
+from flatout.probe.replacements import recognized_functions
 from tests.probe import written_out
 from tests.probe.watched_steps import watched
 

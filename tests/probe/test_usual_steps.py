@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from flatout.probe import usual_steps
-from flatout.probe.usual_steps import AWAITED_NS, StepKinds, UsualStep
+from flatout.probe.experiments import usual_steps
+from flatout.probe.experiments.usual_steps import AWAITED_NS, StepKinds, UsualStep
 
 MS = 1_000_000
 

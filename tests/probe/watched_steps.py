@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from flatout.probe import repeated_work
+from flatout.probe.inspection import repeated_work
 from flatout.probe.recorder import REC
 
 

@@ -7,11 +7,12 @@ import sys
 import tempfile
 import traceback
 
-from . import events, in_place, injections, live_plan, open_files, redirect, scheduling, seeding, stacks
+from . import events, in_place, injections, open_files, redirect, scheduling, seeding, stacks
 from .after_import import AfterImport
 from .contract import REDIRECT_VARIABLE
 from .control import Control
 from .injections import summary
+from .live.plan import read_plan
 from .recorder import REC, now, quietly, report_fault
 from .unbound import before_exit
 
@@ -86,7 +87,7 @@ def _torch_imported(watcher):
     import torch  # it was imported just now
 
     redirect.torch_imported(torch)
-    plan = live_plan.read_plan(REC.run)
+    plan = read_plan(REC.run)
     if injections.INJECTED.wanted or plan is not None:
         injections.INJECTED.changed = _injected_changed
         # Before patching: the probe times the training with its settings applied.

@@ -3,7 +3,7 @@
 import torch.utils.data._utils
 import torch.utils.data.dataloader
 
-from . import events, live_trial
+from . import events
 from .hooks import (
     array_reads,
     blocking,
@@ -23,6 +23,7 @@ from .hooks import (
     transforms,
     workers,
 )
+from .live import trial
 from .wrap import let_compiler_fold
 
 
@@ -37,7 +38,7 @@ def install(watch):
     """
     data = torch.utils.data
     parts = {
-        "live trial": live_trial.begin_if_planned,
+        "live trial": trial.begin_if_planned,
         "loaders": lambda: loaders.install(data.dataloader),
         "fetching": lambda: fetching.install(data._utils.fetch),
         "workers": lambda: workers.install(data._utils.worker),

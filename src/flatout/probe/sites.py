@@ -10,6 +10,7 @@ from typing import Any
 from .recorder import REC
 
 MAX_FRAMES = 24
+PROBE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 def _library_folders():
@@ -21,7 +22,7 @@ def _library_folders():
         pass
     folders.discard(sysconfig.get_paths().get("data"))
     folders.discard(sysconfig.get_paths().get("scripts"))
-    folders.add(os.path.dirname(os.path.abspath(__file__)))
+    folders.add(os.path.dirname(PROBE_FOLDER))
     others = {os.path.abspath(entry) for entry in sys.path} - folders - {os.getcwd()}
     folders.update(folder for folder in others if _holds_packages(folder))
     return tuple(os.path.join(folder, "") for folder in folders if folder)

@@ -17,7 +17,7 @@ from .lock_waits import UNKNOWN, LockWaits
 from .open_files import OpenFiles
 from .recorder import REC, now, report_fault
 from .sampling_moment import Moments
-from .sites import MAX_FRAMES, describe_frame, is_user_file
+from .sites import MAX_FRAMES, PROBE_FOLDER, describe_frame, is_user_file
 
 INTERVAL_S = 0.05
 END_WITHIN_S = 5.0  # a few ms, unless the machine is so busy that the thread waits long for a core
@@ -36,7 +36,6 @@ WAITS_IN = (
 )
 FILES_EVERY = 8  # stack samples between two samples of the open files
 
-_PROBE_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 # Below it lie the frames of the process that forked the worker: they do not run here.
 _WORKER_ENTRY = "_worker_loop"
@@ -241,7 +240,7 @@ def _is_of_user(frame):
         if frame is None:
             return False
         if is_user_file(frame.f_code.co_filename):
-            return not frame.f_code.co_filename.startswith(_PROBE_FOLDER)
+            return not frame.f_code.co_filename.startswith(PROBE_FOLDER)
         frame = frame.f_back
     return False
 
@@ -252,7 +251,7 @@ def _frames(frame):
     own = False
     for code, line in _chain(frame):
         path = code.co_filename
-        if not path.startswith(_PROBE_FOLDER):
+        if not path.startswith(PROBE_FOLDER):
             own = own or is_user_file(path)
             if len(found) < MAX_FRAMES or (own and is_user_file(path)):
                 found.append((code, line))

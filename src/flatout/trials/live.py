@@ -16,7 +16,7 @@ from flatout.compare.ratio import Ratio, ratio_of_rates
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.measure.training import find_training
 from flatout.probe import events
-from flatout.probe.live_blocks import LEAST_PAIRS, amount
+from flatout.probe.live.blocks import LEAST_PAIRS, amount
 from flatout.probe.settings import DEFAULT_PREFETCH_FACTOR, SETTINGS
 from flatout.record import Run
 from flatout.units import counted, duration

@@ -60,7 +60,7 @@ def train():
         if ended() or number == 1_000_000:  # they take 10 s, however fast a step is
             break
         if number == asked_at and "FLATOUT_RUN" in os.environ:
-            limits = sys.modules["_flatout_probe.changed_steps"]
+            limits = sys.modules["_flatout_probe.experiments.changed_steps"]
             for name in ("LIMIT_NS", "LIMIT_WITH_BATCHES_NS"):  # steps of a busy machine take longer
                 setattr(limits, name, 10 * getattr(limits, name))
             with open(os.path.join(os.environ["FLATOUT_RUN"], "control"), "r+b") as file:

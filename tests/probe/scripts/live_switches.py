@@ -264,7 +264,7 @@ def run(scenario, over):
 
 def main():
     probe = sys.modules["_flatout_probe.recorder"].REC
-    kind = sys.modules["_flatout_probe.live_trial"].LiveTrial
+    kind = sys.modules["_flatout_probe.live.trial"].LiveTrial
     wanted = sys.argv[1:]
     for scenario, settings, plan in SCENARIOS:
         name = " ".join([scenario.__name__, *settings])

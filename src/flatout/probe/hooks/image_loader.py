@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import is_grad_enabled
 
-from .. import events, experiments
+from .. import events
+from ..experiments import schedule
 from ..recorder import REC, now, report_fault
 from ..scheduling import thread_times
 from ..sites import user_line
@@ -74,17 +75,17 @@ def _timed(batches, loader, number):
         while True:
             ready_before = loader.stats.ready
             before = modules.hold(True)
-            experiment = None if REC.on else experiments.batch_awaited()
+            experiment = None if REC.on else schedule.batch_awaited()
             start = now()
             try:
                 batch = next(batches)
             except StopIteration:
-                experiments.batch_arrived(experiment, None, False)
+                schedule.batch_arrived(experiment, None, False)
                 return
             finally:
                 modules.hold(before)
             end = now()
-            experiments.batch_arrived(experiment, batch, True)
+            schedule.batch_arrived(experiment, batch, True)
             if REC.on:
                 try:
                     bits = events.batch_bits(len(batch), -1, loader.stats.ready - ready_before, is_grad_enabled())

@@ -9,8 +9,9 @@ from torch import is_grad_enabled
 from torch._C import DisableTorchFunction
 from torch.utils.data.sampler import BatchSampler
 
-from .. import ceilings, events, experiments, in_place, stacks
+from .. import ceilings, events, in_place, stacks
 from ..batches import samples_in, weigh
+from ..experiments import schedule
 from ..identity import ByIdentity
 from ..recorder import REC, now, quietly, report_fault
 from ..settings import SETTINGS
@@ -187,7 +188,7 @@ def _next_begins(iterator):
     if is_compiling():
         return None
     if not REC.on:
-        return experiments.batch_awaited(iterator)
+        return schedule.batch_awaited(iterator)
     if _STATE not in iterator.__dict__:
         _found_late(iterator)
     state = iterator.__dict__.get(_STATE)
@@ -203,7 +204,7 @@ def _next_begins(iterator):
 def _next_ended(call, batch):
     end = now()
     if type(call) is not tuple:  # the recording is over
-        experiments.batch_arrived(call, batch, batch is not call)
+        schedule.batch_arrived(call, batch, batch is not call)
         return
     start, before, iterator, state, worker, ready = call
     modules.hold(before)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch.autograd.profiler import record_function
 
-from .. import events, experiments, in_place, losses, trace
+from .. import events, in_place, losses, trace
+from ..experiments import schedule
+from ..experiments.usual_steps import KINDS
 from ..recorder import COMMAND_EXPERIMENT, COMMAND_TRACE, REC, now, report_fault
-from ..usual_steps import KINDS
 from ..wrap import is_compiling, patch
 from . import device, settings
 
@@ -58,7 +59,7 @@ def _clip_name(name, *args, **kwargs):
 
 
 def _backward_begins(tensors):
-    if is_compiling() or _state.in_backward or not (REC.on or trace.running() or experiments.active()):
+    if is_compiling() or _state.in_backward or not (REC.on or trace.running() or schedule.active()):
         return None
     _state.in_backward = True  # re-entrant autograd (checkpointing) calls backward inside backward
     if not REC.on:
@@ -72,7 +73,7 @@ def _backward_left(call, result):
     _state.in_backward = False
     start, mark, tensors = call
     if start is None:  # the recording is over
-        experiments.backward_ended(end - mark)
+        schedule.backward_ended(end - mark)
         trace.backward_ended()
         return
     try:
@@ -106,7 +107,7 @@ def _backward_ended(start, end):
         if command == COMMAND_TRACE:
             trace.start()
         elif command == COMMAND_EXPERIMENT:
-            experiments.start(end - start)
+            schedule.start(end - start)
 
 
 def _region_begins(region):
@@ -130,7 +131,7 @@ def _step_done(optimizer):
     if is_compiling():
         return None
     if not REC.on:
-        experiments.updated()
+        schedule.updated()
         trace.updated()
         return None
     return now(), type(optimizer).__name__

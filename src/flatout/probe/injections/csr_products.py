@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .. import csr_products, recognized_functions
 from ..module_passes import transformed
+from ..replacements import csr_products, recognized_functions
 from ..unbound import Unbound
 from ..wrap import casts, is_compiling, is_traced
 

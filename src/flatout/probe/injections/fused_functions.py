@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from .. import in_place, recognized_functions
+from .. import in_place
 from ..module_passes import same_random_numbers, transformed
 from ..recorder import report_fault
+from ..replacements import recognized_functions
 from ..wrap import casts, is_compiling, is_traced
 from .named_functions import NamedFunction, find
 

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import backward_graph, gradient_uses, live_objects
-from ..discarded_gradients import DiscardedGradients
-from ..gradients import hooked
+from .. import live_objects
+from ..inspection import backward_graph, gradient_uses
+from ..inspection.discarded_gradients import DiscardedGradients
+from ..inspection.gradients import hooked
 from ..recorder import REC
 
 SETTING = "kept_gradients"

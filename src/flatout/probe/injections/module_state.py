@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..gradients import sums_of
+from ..inspection.gradients import sums_of
 from ..module_passes import is_hooked
 from ..sample_memory import KEY_BYTES
 from .object_state import PLAIN, add_part, is_of_the_users, look

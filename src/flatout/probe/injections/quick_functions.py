@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from .. import conv_forms, quick_bce, quick_masks
+from ..replacements import conv_forms, quick_bce, quick_masks
 from ..wrap import is_compiling, is_traced
 
 DROPOUT = "quick_dropout"

@@ -17,6 +17,7 @@ import torch
 
 from .. import in_place
 from ..recorder import report_fault
+from ..sites import PROBE_FOLDER
 from ..wrap import is_compiling
 from .named_functions import NamedFunction, find
 from .side_effects import Draws, SideEffects, changes_learning
@@ -188,10 +189,11 @@ def _use(frame, code):
         frame: of the function, or further in.
         code: of the function.
     """
-    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
     while frame is not None:
         found = frame.f_code
-        passes_on = found.co_filename.startswith(own) or _is_of(found, code) or found.co_filename.endswith(_DECORATORS)
+        passes_on = (
+            found.co_filename.startswith(PROBE_FOLDER) or _is_of(found, code) or found.co_filename.endswith(_DECORATORS)
+        )
         after = (one.opname for one in dis.get_instructions(found) if one.offset > frame.f_lasti)
         then = "" if passes_on else next(after, "")
         if then == "POP_TOP":

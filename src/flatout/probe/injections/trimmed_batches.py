@@ -10,7 +10,7 @@ from torch import is_grad_enabled
 from torch.utils.data.dataloader import DataLoader
 
 from .. import injections
-from ..trimming import trimmed
+from ..padding.trimming import trimmed
 
 _WITHOUT = 16  # batches, after which it is said that there is nothing to trim
 _MARK = "_flatout_trimmed"

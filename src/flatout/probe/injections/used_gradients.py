@@ -13,8 +13,8 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from .. import backward_graph
-from ..gradients import UnusedGradients
+from ..inspection import backward_graph
+from ..inspection.gradients import UnusedGradients
 from .clipping import before_clipping
 from .unread_gradients import UnreadGradient, plain, unread
 

@@ -1,0 +1,1 @@
+"""What the operators of a step compute, looked at in steps after the window."""

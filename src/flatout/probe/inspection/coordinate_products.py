@@ -1,0 +1,106 @@
+"""Products of sparse matrices in coordinates, in steps after the window: timed as they are, and by rows."""
+
+from collections import Counter
+from typing import Any
+
+import torch
+
+from ..recorder import REC
+from ..replacements import csr_products
+from . import both_ways
+
+_OPERANDS = {"mm": 0, "addmm": 1, "_sparse_addmm": 1}  # place of the first matrix
+_MOST_KINDS = 3  # in the record
+_LEAST_VALUES = 256  # of a matrix
+_OF_A_STEP = 8  # matrices of a step that are held until the next one
+
+
+class CoordinateProducts:
+    """Finds them among the operators of a step.
+
+    Args:
+        line: file, line and function of the user's that calls the present operator, or None.
+    """
+
+    def __init__(self, line):
+        self._line = line
+        self._before: Any = None  # of the first whole step; False: all is said
+        self.begin()
+
+    def begin(self):
+        """A step begins."""
+        self._calls: Any = Counter()  # id of a matrix, shape of the dense one, its need of gradients -> products
+        self._matrices: Any = {}  # id -> the matrix, which so stays the only one with this id
+        self._lines: Any = {}
+
+    def look(self, name, args):
+        """Look at an operator that has run, and is no part of a backward pass."""
+        place = _OPERANDS.get(name)
+        if (
+            place is None
+            or self._before is False
+            or args[place].layout is not torch.sparse_coo
+            or not torch.is_grad_enabled()
+        ):
+            return
+        matrix, dense = args[place : place + 2]
+        if not csr_products.takes(matrix, dense) or matrix._nnz() < _LEAST_VALUES:
+            return
+        if id(matrix) not in self._matrices:
+            if len(self._matrices) == _OF_A_STEP:
+                return
+            self._matrices[id(matrix)] = matrix
+        kind = id(matrix), tuple(dense.shape), dense.requires_grad
+        self._calls[kind] += 1
+        if kind not in self._lines:
+            self._lines[kind] = self._line()
+
+    def forget(self):
+        """No further step is looked at."""
+        self._before = False
+        self.begin()
+
+    def save(self):
+        """Write into the record what the second whole step showed; takes a second at the most if matrices are small."""
+        before, self._before = self._before, self._matrices if self._before is None else False
+        if not before:
+            return
+        kept = {place for place, matrix in self._matrices.items() if before.get(place) is matrix}
+        most = sorted(self._calls, key=lambda kind: -self._calls[kind] * self._matrices[kind[0]]._nnz() * kind[1][1])
+        chosen = [kind for kind in most if kind[0] in kept or self._calls[kind] > 1][:_MOST_KINDS]
+        found = [
+            _told(self._matrices[kind[0]], kind, self._calls[kind], kind[0] in kept, self._lines[kind])
+            for kind in chosen
+        ]
+        if found:
+            REC.save_process(coordinate_products=found)
+        self.forget()
+
+
+def _told(matrix, kind, calls, kept, line):
+    _, shape, gradients = kind
+    found: Any = {
+        "calls": calls,
+        "matrix": list(matrix.shape),
+        "values": matrix._nnz(),
+        "input": list(shape),
+        "kept": kept,
+        "lines": [[*line[:3], calls]] if line and line[0] else [],
+    }
+    size = 2 * (3 * 8 * matrix._nnz() + 4 * 8 * (shape[0] + matrix.shape[0]) * shape[1])
+
+    def times():
+        source = torch.ones(shape, dtype=matrix.dtype, device=matrix.device, requires_grad=gradients)
+        rows = csr_products.RowMatrix(matrix)
+
+        def plain():
+            return [torch.sparse.mm(matrix, source) for _ in range(calls)]
+
+        def by_rows():
+            form = rows if kept else csr_products.RowMatrix(matrix)
+            return [csr_products.product(form, source) for _ in range(calls)]
+
+        both = both_ways.timed(plain, by_rows, [source] if gradients else [])
+        return dict(zip(("plain_ns", "joined_ns"), both))
+
+    return both_ways.told(found, size, times)

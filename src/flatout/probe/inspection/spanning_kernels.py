@@ -1,0 +1,82 @@
+"""Convolutions of one channel whose kernel spans a dimension, in steps after the window: both forms are timed."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import torch
+
+from ..recorder import REC
+from ..replacements import conv_forms
+from . import both_ways
+
+_MOST_KINDS = 4  # in the record
+
+
+class SpanningKernels:
+    """Finds them among the operators of a step.
+
+    Args:
+        line: file, line and function of the user's that calls the present operator, or None.
+    """
+
+    def __init__(self, line):
+        self._line = line
+        self._saved = False
+        self.begin()
+
+    def begin(self):
+        """A step begins."""
+        self._calls: Any = Counter()  # shapes and all that tells how long a call takes -> calls
+        self._lines: Any = {}
+
+    def look(self, name, args):
+        """Look at an operator that has run, and is no part of a backward pass."""
+        if name != "convolution" or args[conv_forms.TRANSPOSED] or not torch.is_grad_enabled():
+            return
+        source, weight, bias = args[:3]
+        stride, padding, dilation = (
+            tuple(args[at]) for at in (conv_forms.STRIDE, conv_forms.PADDING, conv_forms.DILATION)
+        )
+        dimension = conv_forms.spanned(source, weight, stride, padding, dilation, args[conv_forms.GROUPS])
+        if dimension is None or source.numel() < conv_forms.LEAST_ELEMENTS:
+            return
+        kind = (
+            (tuple(source.shape), source.dtype, source.device, source.requires_grad),
+            (tuple(weight.shape), bias is not None),
+            (stride, padding, dilation, dimension),
+        )
+        self._calls[kind] += 1
+        if kind not in self._lines:
+            self._lines[kind] = self._line()
+
+    def save(self):
+        """Write into the record what the first whole step showed; takes a second at the most where they are small."""
+        if self._saved:
+            return
+        self._saved = True
+        most = sorted(self._calls, key=lambda kind: -self._calls[kind] * math.prod(kind[0][0]) * math.prod(kind[1][0]))
+        if most:
+            found = [_told(kind, self._calls[kind], self._lines[kind]) for kind in most[:_MOST_KINDS]]
+            REC.save_process(spanning_kernels=found)
+
+
+def _told(kind, calls, line):
+    (shape, dtype, device, gradients), (kernel, biased), form = kind
+    found: Any = {"calls": calls, "input": list(shape), "kernel": list(kernel), "lines": []}
+    if line and line[0]:
+        found["lines"] = [[*line[:3], calls]]
+
+    def times():
+        source = torch.ones(shape, dtype=dtype, device=device, requires_grad=gradients)
+        weight = torch.ones(kernel, dtype=dtype, device=device, requires_grad=True)
+        bias = torch.ones(kernel[0], dtype=dtype, device=device) if biased else None
+        stride, padding, dilation, _ = form
+        plain, joined = both_ways.timed(
+            lambda: torch.conv2d(source, weight, bias, stride, padding, dilation),
+            lambda: conv_forms.as_one_dimension(source, weight, bias, *form),
+            [weight, source] if gradients else [weight],
+        )
+        return {"plain_ns": plain, "joined_ns": joined}
+
+    return both_ways.told(found, 32 * (math.prod(shape) + math.prod(kernel)), times)

@@ -1,0 +1,1 @@
+"""Live trials: settings of a running training switched in blocks of steps."""

@@ -1,0 +1,1 @@
+"""Padding in batches: how much there is, and batches without it."""

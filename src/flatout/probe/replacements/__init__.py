@@ -1,0 +1,1 @@
+"""What computes the same as operators or functions of a training, and faster."""
