@@ -8,20 +8,24 @@ from typing import Any
 import pytest
 
 from flatout.diagnose.causes.layer_forms import (
+    broadcast_pairs,
     coo_products,
     gathered_weights,
     spanning_kernels,
     stepwise_products,
+    unfused_attention,
     unfused_functions,
     unmerged_layers,
 )
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.layer_forms import (
+    read_broadcast_pairs,
     read_coordinate_products,
     read_gathered_weights,
     read_spanning_kernels,
     read_stepwise_products,
+    read_unfused_attention,
     read_unfused_functions,
     read_unmerged_layers,
 )
@@ -158,6 +162,39 @@ def test_products_in_a_loop_are_named() -> None:
     [read] = read_stepwise_products(process)
     assert (read.uses, read.products, read.weight, read.shape) == (1, 100, (256, 50_000), (8, 256))
     assert (read.seconds, read.part) == (0.006, 0.2)
+
+
+def test_attention_by_hand_is_named() -> None:
+    context = Context.of(views.by_hand(healthy()))
+    cause = found(unfused_attention(context))
+    assert cause.share == pytest.approx(0.48, abs=0.04)
+    assert "2 times a step, weights of 32x256x200 are made from queries of 32x256x64" in cause.evidence[0].text
+    how = remedies(context)["fuse_attention"].how
+    assert "attn_mask=mask, dropout_p=p if self.training else 0.0)" in how and "is_causal" in how
+    plain = Context.of(views.by_hand(healthy(), masked=False, dropout=False))
+    assert "(q, k, v);" in remedies(plain)["fuse_attention"].how
+    seen = {"calls": 2, "input": [32, 256, 64], "keys": 200, "masked": True, "dropout": False, "lines": []}
+    process: Any = Process([])
+    process.info["unfused_attention"] = [{**seen, "plain_ns": [3_000_000], "joined_ns": [600_000]}]
+    [read] = read_unfused_attention(process)
+    assert (read.uses, read.keys, read.shape, read.masked, read.dropout) == (2, 200, (32, 256, 64), True, False)
+    assert (read.seconds, read.part) == (0.003, 0.2)
+
+
+@pytest.mark.parametrize(("kind", "how"), [("cosines", "normalize"), ("distances", "cdist"), ("products", "einsum")])
+def test_pairs_that_are_broadcast_are_named(kind: str, how: str) -> None:
+    context = Context.of(views.in_pairs(healthy(), kind=kind))
+    cause = found(broadcast_pairs(context))
+    assert cause.share == pytest.approx(0.48, abs=0.04)
+    assert cause.title == f"{kind} of all pairs are made by broadcasting"
+    assert "what is 256x1x64 and 1x512x64 is broadcast to an array of 256x512x64" in cause.evidence[0].text
+    assert how in remedies(context)["pairs_by_product"].how
+    seen = {"calls": 3, "input": [256, 512, 64], "left": [256, 1, 64], "right": [1, 512, 64], "lines": []}
+    process: Any = Process([])
+    process.info["broadcast_pairs"] = [{**seen, "kind": kind, "plain_ns": [3_000_000], "joined_ns": [600_000]}]
+    [read] = read_broadcast_pairs(process)
+    assert (read.uses, read.kind, read.shape) == (3, kind, (256, 512, 64))
+    assert (read.left, read.right) == ((256, 1, 64), (1, 512, 64))
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

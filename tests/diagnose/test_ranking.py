@@ -175,7 +175,8 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     assert len(ids) == len(set(ids))
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
-        "activation_checkpointing bce_of_probabilities checkpoint cold_cache compute_bound coo_products cpu_decode "
+        "activation_checkpointing bce_of_probabilities broadcast_pairs checkpoint cold_cache compute_bound "
+        "coo_products cpu_decode "
         "cpu_read cpu_tokenise cpu_training cpu_transform crowded_machine debug_mode dense_gradients device_sync "
         "discarded_gradients dropout_masks epoch_start frozen_features full_sort garbage_collection "
         "gathered_weights graph_breaks h2d hooks interpreter_lock large_batches layout_conversions lock_contention "
@@ -184,7 +185,8 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
         "reported_passes row_lookup sample_skew sampler shallow_prefetch slice_gradients slice_writes slow_collate "
         "small_batch small_files spanning_kernels sparse_as_dense stepwise_products stepwise_recurrence "
         "storage_bandwidth storage_latency throttled too_few_threads too_few_workers too_many_threads "
-        "too_many_workers unbatched_calls unfused_functions unmerged_layers unused_gradients validation wide_dtype "
+        "too_many_workers unbatched_calls unfused_attention unfused_functions unmerged_layers "
+        "unused_gradients validation wide_dtype "
         "worker_restart"
     )
 

@@ -15,10 +15,12 @@ from flatout.measure.full_sorts import FullSorts
 from flatout.measure.gradients import DiscardedGradients, DiscardingLine, UnusedGradients
 from flatout.measure.graphs import GraphCalls
 from flatout.measure.layer_forms import (
+    BroadcastPairs,
     CoordinateProducts,
     GatheredWeights,
     SpanningKernels,
     StepwiseProducts,
+    UnfusedAttention,
     UnfusedFunctions,
     UnmergedLayers,
 )
@@ -396,6 +398,12 @@ GRAPH = CoordinateProducts(
 )
 EDGES = GatheredWeights(2, (15_000, 100), 0.003, 0.2, 0.15, 0.3, HEADS.lines, matrix=(100, 100), matrices=474)
 WORDS = StepwiseProducts(1, (8, 256), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=100, weight=(256, 50_000))
+HEADS_BY_HAND = UnfusedAttention(
+    2, (32, 256, 64), 0.003, 0.2, 0.15, 0.3, HEADS.lines, keys=200, masked=True, dropout=True
+)
+COSINES = BroadcastPairs(
+    1, (256, 512, 64), 0.006, 0.2, 0.15, 0.3, HEADS.lines, kind="cosines", left=(256, 1, 64), right=(1, 512, 64)
+)
 GELU = UnfusedFunctions(
     3,
     (64, 50, 512),
@@ -432,6 +440,16 @@ def gathered(view: MeasuredRun, **changes: Any) -> MeasuredRun:
 def reported(view: MeasuredRun, part: float = 0.4) -> MeasuredRun:
     """The run with passes of each step whose result is only read."""
     return replace(view, read_values=ReadValues(part, (Line("/code/train.py", 76, "train", "", 0.004),)))
+
+
+def by_hand(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with attention of two products that takes 6 ms of each step."""
+    return replace(view, unfused_attention=(replace(HEADS_BY_HAND, **changes),))
+
+
+def in_pairs(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with cosines of all pairs that take 6 ms of each step."""
+    return replace(view, broadcast_pairs=(replace(COSINES, **changes),))
 
 
 def in_a_loop(view: MeasuredRun, **changes: Any) -> MeasuredRun:

@@ -199,6 +199,8 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("a_graph_in_coordinates.py", "coo_products"),
         ("a_matrix_for_each_edge.py", "gathered_weights"),
         ("words_in_a_loop.py", "stepwise_products"),
+        ("attention_by_hand.py", "unfused_attention"),
+        ("cosines_of_all_pairs.py", "broadcast_pairs"),
         ("a_test_loss_in_each_step.py", "reported_passes"),
     ],
 )

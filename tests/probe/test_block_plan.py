@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flatout.probe.contract import DOUBLED, REPLAYED, SINGLE, TRIMMED
-from flatout.probe.experiments.block_plan import UNUSED, plan
 from flatout.probe.experiments import changed_steps, last_steps
+from flatout.probe.experiments.block_plan import UNUSED, plan
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("torch")
 
 from flatout.probe import events
-from flatout.probe.experiments.changed_steps import ChangedSteps
 from flatout.probe.experiments import changed_steps
+from flatout.probe.experiments.changed_steps import ChangedSteps
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, loss: Callable[[], Tensor]) -> dict
     """What the record gets; the loss is made twice, and read as most trainings do."""
     saved: dict[str, Any] = {}
     monkeypatch.setattr(REC, "save_process", lambda **found: saved.update(found))
+    monkeypatch.setattr(REC, "training_thread", threading.get_ident())
     mode = repeated_work.RepeatedWork()
     for _ in range(2):
         mode.begin()

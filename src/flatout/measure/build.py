@@ -23,10 +23,12 @@ from flatout.measure.gradients import read_discarded_gradients, read_unused_grad
 from flatout.measure.input_functions import own_input_functions
 from flatout.measure.last_steps import read_last_steps, with_doubled_input
 from flatout.measure.layer_forms import (
+    read_broadcast_pairs,
     read_coordinate_products,
     read_gathered_weights,
     read_spanning_kernels,
     read_stepwise_products,
+    read_unfused_attention,
     read_unfused_functions,
     read_unmerged_layers,
 )
@@ -140,6 +142,8 @@ def build_view(run: Run) -> MeasuredRun | None:
         gathered_weights=read_gathered_weights(training.process),
         read_values=read_read_values(training.process),
         stepwise_products=read_stepwise_products(training.process),
+        unfused_attention=read_unfused_attention(training.process),
+        broadcast_pairs=read_broadcast_pairs(training.process),
         frozen_modules=read_frozen_modules(training.process),
         discarded_gradients=read_discarded_gradients(training.process, experiments),
         unused_gradients=read_unused_gradients(training.process, experiments),

@@ -127,6 +127,36 @@ class StepwiseProducts(BothForms):
     weight: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class UnfusedAttention(BothForms):
+    """Attention by two products with a softmax between them; torch's operator is the other form.
+
+    Attributes:
+        keys: that each query is compared with.
+        masked: some are left out.
+        dropout: some weights are.
+    """
+
+    keys: int = 0
+    masked: bool = False
+    dropout: bool = False
+
+
+@dataclass(frozen=True)
+class BroadcastPairs(BothForms):
+    """What is made for all pairs by broadcasting, and summed up; a product of matrices is the other form.
+
+    Attributes:
+        kind: products, distances or cosines.
+        left: sizes of one operand, 1 where it is broadcast.
+        right: of the other one.
+    """
+
+    kind: str = "products"
+    left: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -191,6 +221,34 @@ def read_stepwise_products(process: ProcessRecord) -> tuple[StepwiseProducts, ..
     found = process.info.get("stepwise_products") or ()
     return _most_first(
         StepwiseProducts(**_both(seen, 1, "plain_ns"), products=seen["calls"], weight=tuple(seen["weight"]))
+        for seen in found
+    )
+
+
+def read_unfused_attention(process: ProcessRecord) -> tuple[UnfusedAttention, ...]:
+    """The same of attention."""
+    found = process.info.get("unfused_attention") or ()
+    return _most_first(
+        UnfusedAttention(
+            **_both(seen, seen["calls"], "plain_ns"),
+            keys=seen["keys"],
+            masked=seen["masked"],
+            dropout=seen["dropout"],
+        )
+        for seen in found
+    )
+
+
+def read_broadcast_pairs(process: ProcessRecord) -> tuple[BroadcastPairs, ...]:
+    """The same of pairs."""
+    found = process.info.get("broadcast_pairs") or ()
+    return _most_first(
+        BroadcastPairs(
+            **_both(seen, seen["calls"], "plain_ns"),
+            kind=seen["kind"],
+            left=tuple(seen["left"]),
+            right=tuple(seen["right"]),
+        )
         for seen in found
     )
 

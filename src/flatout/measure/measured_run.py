@@ -15,10 +15,12 @@ from flatout.measure.gradients import DiscardedGradients, UnusedGradients
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.last_steps import LastSteps
 from flatout.measure.layer_forms import (
+    BroadcastPairs,
     CoordinateProducts,
     GatheredWeights,
     SpanningKernels,
     StepwiseProducts,
+    UnfusedAttention,
     UnfusedFunctions,
     UnmergedLayers,
 )
@@ -174,6 +176,8 @@ class MeasuredRun:
     coordinate_products: tuple[CoordinateProducts, ...] = ()  # the same
     gathered_weights: tuple[GatheredWeights, ...] = ()  # the same
     stepwise_products: tuple[StepwiseProducts, ...] = ()  # the same
+    unfused_attention: tuple[UnfusedAttention, ...] = ()  # the same
+    broadcast_pairs: tuple[BroadcastPairs, ...] = ()  # the same
     read_values: ReadValues | None = None  # in one step after the window; None: there are none, or nobody looked
     frozen_modules: FrozenModules | None = None  # that compute in the steps after the window, and do not train
     iterates_loader: bool = False  # the training process takes batches of a DataLoader, not to validate

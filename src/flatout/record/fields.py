@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.record.after_window import (
+    BROADCAST_PAIRS,
     CEILINGS,
     COORDINATE_PRODUCTS,
     DISCARDED_GRADIENTS,
@@ -23,6 +24,7 @@ from flatout.record.after_window import (
     SPANNING_KERNELS,
     STEPWISE_LAYERS,
     STEPWISE_PRODUCTS,
+    UNFUSED_ATTENTION,
     UNFUSED_FUNCTIONS,
     UNMERGED_LAYERS,
     UNUSED_GRADIENTS,
@@ -119,6 +121,8 @@ PROCESS = record(
         "coordinate_products": COORDINATE_PRODUCTS,
         "gathered_weights": GATHERED_WEIGHTS,
         "stepwise_products": STEPWISE_PRODUCTS,
+        "unfused_attention": UNFUSED_ATTENTION,
+        "broadcast_pairs": BROADCAST_PAIRS,
         "read_values": READ_VALUES,
         "zero_operands": ZERO_OPERANDS,
         "doubled_input": DOUBLED_INPUT,

@@ -36,8 +36,10 @@ from flatout.remedies.interpolation import linear_interpolation
 from flatout.remedies.keeping import samples_once
 from flatout.remedies.layer_forms import (
     csr_products,
+    fuse_attention,
     fuse_functions,
     merge_layers,
+    pairs_by_product,
     product_after_loop,
     quick_conv,
     sort_rows,
@@ -184,6 +186,8 @@ REMEDIES: tuple[RemedySpec, ...] = (
     csr_products,
     sort_rows,
     product_after_loop,
+    fuse_attention,
+    pairs_by_product,
     compute_once,
     report_in_some_steps,
     split_weight,

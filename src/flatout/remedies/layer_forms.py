@@ -86,6 +86,45 @@ def csr_products(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
+@remedy(("unfused_attention",), NUMERICS, risk="low")
+def fuse_attention(context: Context, cause: Cause) -> Proposal | None:
+    """Call torch's own attention."""
+    attention = context.run.unfused_attention
+    if not attention:
+        return None
+    mask = ", attn_mask=mask" if attention[0].masked else ""
+    dropout = ", dropout_p=p if self.training else 0.0" if attention[0].dropout else ""
+    how = f"F.scaled_dot_product_attention(q, k, v{mask}{dropout})"
+    if attention[0].masked:
+        how += "; a mask of True and False is True for what takes part, any other is added; is_causal=True takes none"
+    return _proposal(
+        context,
+        attention,
+        title="call F.scaled_dot_product_attention in place of softmax(q @ k.T) @ v",
+        how=f"{how}; nn.MultiheadAttention calls it with need_weights=False, models of transformers with "
+        "attn_implementation='sdpa'; it does not give the weights themselves",
+    )
+
+
+@remedy(("broadcast_pairs",), NUMERICS, risk="low")
+def pairs_by_product(context: Context, cause: Cause) -> Proposal | None:
+    """Compute pairs of rows by a product of matrices."""
+    pairs = context.run.broadcast_pairs
+    if not pairs:
+        return None
+    how = {
+        "products": "x @ y.transpose(-2, -1), or torch.einsum",
+        "distances": "torch.cdist(x, y), squared where squares are wanted; it multiplies matrices from 25 rows on",
+        "cosines": "F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).transpose(-2, -1)",
+    }
+    return _proposal(
+        context,
+        pairs,
+        title=f"compute the {pairs[0].kind} of all pairs by a product of matrices",
+        how=how.get(pairs[0].kind, how["products"]),
+    )
+
+
 @remedy(("gathered_weights",), NUMERICS, risk="low")
 def sort_rows(context: Context, cause: Cause) -> Proposal | None:
     """Multiply all rows of a matrix at once."""

@@ -28,6 +28,8 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "coo_products",
         "gathered_weights",
         "stepwise_products",
+        "unfused_attention",
+        "broadcast_pairs",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

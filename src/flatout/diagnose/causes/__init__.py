@@ -9,10 +9,12 @@ from flatout.diagnose.causes.frozen_features import frozen_features
 from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradients
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.layer_forms import (
+    broadcast_pairs,
     coo_products,
     gathered_weights,
     spanning_kernels,
     stepwise_products,
+    unfused_attention,
     unfused_functions,
     unmerged_layers,
 )
@@ -115,6 +117,8 @@ CAUSES: tuple[CauseSpec, ...] = (
     coo_products,
     gathered_weights,
     stepwise_products,
+    unfused_attention,
+    broadcast_pairs,
     repeated_rows,
     repeated_work,
     reported_passes,

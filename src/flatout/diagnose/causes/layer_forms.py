@@ -76,6 +76,32 @@ def coo_products(context: Context) -> Found | Lacks | None:
     )
 
 
+# The weights of attention are memory that each step takes anew.
+@cause("training", hides=("page_faults",), sentence=_sentence("torch's own attention"))
+def unfused_attention(context: Context) -> Found | Lacks | None:
+    """Attention is computed by two products with a softmax between them, not by torch's operator."""
+    return _found(
+        context,
+        context.run.unfused_attention,
+        title=lambda one: "attention writes its weights, which torch's operator does without",
+        seen=lambda one: f"weights of {one.shape[0]}x{one.shape[1]}x{one.keys} are made from queries",
+        other=lambda one: "F.scaled_dot_product_attention",
+    )
+
+
+# What is made for the pairs is memory that each step takes anew.
+@cause("training", hides=("page_faults",), sentence=_sentence("a product of matrices"))
+def broadcast_pairs(context: Context) -> Found | Lacks | None:
+    """Products, distances or cosines of all pairs of rows are made by broadcasting."""
+    return _found(
+        context,
+        context.run.broadcast_pairs,
+        title=lambda one: f"{one.kind} of all pairs are made by broadcasting",
+        seen=lambda one: f"what is {_shape(one.left)} and {_shape(one.right)} is broadcast to an array",
+        other=lambda one: "a product of matrices",
+    )
+
+
 # The copies are memory that each step takes anew.
 @cause("training", hides=("page_faults",), sentence=_sentence("one product for each matrix"))
 def gathered_weights(context: Context) -> Found | Lacks | None:

@@ -33,7 +33,7 @@ class CoordinateProducts:
         self._matrices: Any = {}  # id -> the matrix, which so stays the only one with this id
         self._lines: Any = {}
 
-    def look(self, name, args):
+    def look(self, name, args, *_):
         """Look at an operator that has run, and is no part of a backward pass."""
         place = _OPERANDS.get(name)
         if (

@@ -41,7 +41,7 @@ class GatheredWeights:
         self._lines: Any = {}
         self._indices: Any = {}  # the same -> one of the indices
 
-    def look(self, name, args, result):
+    def look(self, name, args, result, _):
         """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
         if self._saved:
             return

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..recorder import REC, report_fault
 from ..sites import is_user_file
+from .broadcast_pairs import BroadcastPairs
 from .coordinate_products import CoordinateProducts
 from .gathered_weights import GatheredWeights
 from .loss_targets import LossTargets
@@ -23,6 +24,7 @@ from .slice_lines import SliceLines
 from .spanning_kernels import SpanningKernels
 from .stepwise_layers import StepwiseLayers
 from .stepwise_products import StepwiseProducts
+from .unfused_attention import UnfusedAttention
 from .unfused_functions import UnfusedFunctions
 from .unmerged_layers import UnmergedLayers
 from .value_numbers import ValueNumbers, holds_tensor, is_view, written
@@ -84,24 +86,21 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._stepwise: Any = StepwiseLayers(lambda: self._watching and not self.over)
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
         self._slices: Any = SliceLines(_line)
-        self._spanning: Any = SpanningKernels(_line)
-        self._unmerged: Any = UnmergedLayers(lambda tensor: self._values.number(tensor), _line)
-        self._unfused: Any = UnfusedFunctions()
-        self._coordinates: Any = CoordinateProducts(_line)
-        self._gathered: Any = GatheredWeights(_line)
         self._read: Any = ReadValues(_line)
-        self._products: Any = StepwiseProducts(_line)
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
+        self._coordinates: Any = CoordinateProducts(_line)
         # What is timed in another form, from what the forward pass shows.
         self._forms: Any = (
-            self._unmerged,
-            self._spanning,
-            self._unfused,
+            UnmergedLayers(lambda tensor: self._values.number(tensor), _line),
+            SpanningKernels(_line),
+            UnfusedFunctions(),
             self._coordinates,
-            self._gathered,
-            self._products,
+            GatheredWeights(_line),
+            StepwiseProducts(_line),
+            UnfusedAttention(_line),
+            BroadcastPairs(_line),
         )
         self._cut_behind = False  # the step was too long, and its forward pass had been seen
 
@@ -214,12 +213,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             return
         if node is None:
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
-            self._unmerged.look(func._overloadpacket.__name__, args, result)
-            self._spanning.look(func._overloadpacket.__name__, args)
-            self._unfused.look(func._overloadpacket.__name__)
-            self._coordinates.look(func._overloadpacket.__name__, args)
-            self._gathered.look(func._overloadpacket.__name__, args, result)
-            self._products.look(func._overloadpacket.__name__, args, made)
+            for forms in self._forms:
+                forms.look(func._overloadpacket.__name__, args, result, made)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -30,7 +30,7 @@ class SpanningKernels:
         self._calls: Any = Counter()  # shapes and all that tells how long a call takes -> calls
         self._lines: Any = {}
 
-    def look(self, name, args):
+    def look(self, name, args, *_):
         """Look at an operator that has run, and is no part of a backward pass."""
         if name != "convolution" or args[conv_forms.TRANSPOSED] or not torch.is_grad_enabled():
             return

@@ -40,7 +40,7 @@ class StepwiseProducts:
         self._first: Any = {}  # the same -> the node of the first one
         self._lines: Any = {}  # the same, of those that do not depend on each other
 
-    def look(self, name, args, made):
+    def look(self, name, args, _, made):
         """Look at an operator that has run, and is no part of a backward pass.
 
         Args:

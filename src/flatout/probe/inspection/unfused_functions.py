@@ -60,7 +60,7 @@ class UnfusedFunctions:
         self._marks: Any = Counter()  # code, and shape of the input -> operators
         self._uses: Any = {}  # the same -> the first call; None: it is no such function
 
-    def look(self, name):
+    def look(self, name, *_):
         """Look at an operator that has run, and is no part of a backward pass."""
         if self._saved or name not in _MARKS or not torch.is_grad_enabled() or REC.process.get("autocast"):
             return

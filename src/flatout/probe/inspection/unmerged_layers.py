@@ -64,7 +64,7 @@ class UnmergedLayers:
         self._lines: Any = {}  # the same -> where a layer is called that can be merged
         self._copies: Any = {}  # addresses of copies, as autocast makes them -> the parameter
 
-    def look(self, name, args, result):
+    def look(self, name, args, result, _):
         """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
         copied = self._parameter(args[0]) if name in _COPIES else None
         if copied is not None:

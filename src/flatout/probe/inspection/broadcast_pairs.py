@@ -1,0 +1,187 @@
+"""Products, distances and cosines of all pairs of rows made by broadcasting, in steps after the window.
+
+``((x[:, None] - y[None]) ** 2).sum(-1)`` writes a row for each pair, and reads it again; a matrix product gives the
+same without. Both passes are timed in both forms.
+"""
+
+import math
+from collections import Counter
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as F
+
+from ..recorder import REC
+from . import both_ways
+
+_LEAST_ELEMENTS = 1 << 16  # of what is made for the pairs
+_LEAST_TIMES = 4  # that it is larger than what it is made of
+_MOST_KINDS = 3  # in the record
+_COPIES = 8  # of what is made for the pairs, that both forms may hold
+_MADE_BY = {"mul": "products", "sub": "distances", "rsub": "distances"}
+_SUMS, _NORMS = {"sum", "mean"}, {"norm", "linalg_vector_norm"}
+_SQUARED, _SHIFTED = ("PowBackward0", "MulBackward0"), ("AddBackward0", "AddBackward1")
+_LETTERS = "abcdefghij"
+
+
+class _Pairs(NamedTuple):
+    """What is made for all pairs.
+
+    Attributes:
+        kind: products, distances or cosines.
+        left: sizes of one operand, 1 where it is broadcast.
+        right: of the other one.
+        like: its type and device.
+    """
+
+    kind: str
+    left: Any
+    right: Any
+    like: Any
+
+
+class BroadcastPairs:
+    """Finds them among the operators of a step.
+
+    Args:
+        line: file, line and function of the user's that calls the present operator, or None.
+    """
+
+    def __init__(self, line):
+        self._line = line
+        self._saved = False
+        self.begin()
+
+    def begin(self):
+        """A step begins."""
+        self._made: Any = {}  # number of a node -> what is made for all pairs there
+        self._divided: Any = {}  # number of a node -> sizes of what was broadcast, and divided by norms
+        self._calls: Any = Counter()  # pairs, what is summed up, and whether its root is taken -> calls
+        self._lines: Any = {}
+
+    def look(self, name, args, result, made):
+        """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
+        if made is None or self._saved or not isinstance(result, torch.Tensor):
+            return
+        if name in _SUMS or name in _NORMS:
+            self._summed(name, args, args[0].shape)
+        elif result.numel() >= _LEAST_ELEMENTS and result.is_floating_point():
+            self._combined(name, args, result, made)
+
+    def _combined(self, name, args, result, made):
+        if name == "div":
+            self._divided[made] = _sizes(args[0], result)
+            return
+        if name not in _MADE_BY or not all(isinstance(one, torch.Tensor) for one in args[:2]):
+            return
+        kind, sizes = _MADE_BY[name], [_sizes(one, result) for one in args[:2]]
+        divided = [self._divided.get(_number(one.grad_fn)) for one in args[:2]]
+        if kind == "products" and None not in divided:
+            kind, sizes = "cosines", divided
+        if result.numel() >= _LEAST_TIMES * sum(map(math.prod, sizes)):
+            self._made[made] = _Pairs(kind, *sizes, (result.dtype, result.device))
+
+    def _summed(self, name, args, shape):
+        pairs = self._behind(args[0].grad_fn, name in _NORMS)
+        if pairs is None or (name in _NORMS and args[1] not in (2, None)):
+            return
+        dims = args[2 if name in _NORMS else 1] if len(args) > 1 else None
+        dims = {dim % len(shape) for dim in ([dims] if isinstance(dims, int) else dims or range(len(shape)))}
+        if any(pairs.left[dim] != pairs.right[dim] for dim in dims):
+            return  # a sum over one of the two can be taken before
+        key = pairs, tuple(sorted(dims)), name in _NORMS
+        self._calls[key] += 1
+        if key not in self._lines:
+            self._lines[key] = self._line()
+
+    def _behind(self, node, norm):
+        """The pairs that a sum is taken of: products as they are, differences squared, or within a norm."""
+        pairs = self._made.get(_number(node))
+        if pairs is not None:
+            return pairs if norm == (pairs.kind == "distances") else None
+        if node is None or node.name() not in (_SHIFTED if norm else _SQUARED):
+            return None
+        before = [one for one, _ in node.next_functions if one is not None]
+        if len(set(before)) != 1 or (node.name() == "MulBackward0" and len(before) != 2):
+            return None
+        pairs = self._made.get(_number(before[0]))
+        squared = norm or getattr(node, "_saved_exponent", 2) == 2
+        return pairs if pairs is not None and pairs.kind == "distances" and squared else None
+
+    def save(self):
+        """Write into the record what the first whole step showed; takes a second at the most where pairs are few."""
+        if self._saved:
+            return
+        self._saved = True
+        most = sorted(self._calls, key=lambda key: -self._calls[key] * _elements(key[0]))
+        found = [_told(*key, self._calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
+        if found:
+            REC.save_process(broadcast_pairs=found)
+        self.begin()
+
+
+def _number(node):
+    return None if node is None else node._sequence_nr()
+
+
+def _sizes(operand, result):
+    """Sizes of what an operand holds, with as many dimensions as the result; 1 where it is broadcast."""
+    lacking = result.dim() - operand.dim()
+    own = [1 if step == 0 else size for size, step in zip(operand.shape, operand.stride())]
+    return (1,) * lacking + tuple(own)
+
+
+def _elements(pairs):
+    return math.prod(map(max, pairs.left, pairs.right))
+
+
+def _told(pairs, dims, root, calls, line):
+    shape = tuple(map(max, pairs.left, pairs.right))
+    found: Any = {
+        "calls": calls,
+        "input": list(shape),
+        "kind": pairs.kind,
+        "left": list(pairs.left),
+        "right": list(pairs.right),
+        "lines": [[*line[:3], calls]] if line and line[0] else [],
+    }
+
+    def times():
+        dtype, device = pairs.like
+        x, y = (
+            torch.ones(sizes, dtype=dtype, device=device, requires_grad=True) for sizes in (pairs.left, pairs.right)
+        )
+        plain, joined = both_ways.timed(
+            lambda: _broadcast(pairs.kind, x, y, dims, root), lambda: _multiplied(pairs.kind, x, y, dims, root), [x, y]
+        )
+        return {"plain_ns": plain, "joined_ns": joined}
+
+    return both_ways.told(found, _COPIES * math.prod(shape) * torch.empty(0, dtype=pairs.like[0]).element_size(), times)
+
+
+def _broadcast(kind, x, y, dims, root):
+    if kind == "cosines":
+        return F.cosine_similarity(x, y, dim=dims[-1])
+    if kind == "products":
+        return (x * y).sum(dims)
+    return torch.linalg.vector_norm(x - y, 2, dims) if root else (x - y).pow(2).sum(dims)
+
+
+def _multiplied(kind, x, y, dims, root):
+    if kind == "cosines":
+        return _product(F.normalize(x, dim=dims[-1]), F.normalize(y, dim=dims[-1]), dims)
+    product = _product(x, y, dims)
+    if kind == "products":
+        return product
+    squares = (x.pow(2).sum(dims) + y.pow(2).sum(dims) - 2 * product).clamp_min(1e-12)
+    return squares.sqrt() if root else squares
+
+
+def _product(x, y, dims):
+    """What ``(x * y).sum(dims)`` gives."""
+    names = ["".join(letter for letter, size in zip(_LETTERS, one.shape) if size > 1) for one in (x, y)]
+    kept = [at for at in range(x.dim()) if at not in dims]
+    shape = [max(x.shape[at], y.shape[at]) for at in kept]
+    wanted = "".join(_LETTERS[at] for at, size in zip(kept, shape) if size > 1)
+    squeezed = [one.reshape([size for size in one.shape if size > 1]) for one in (x, y)]
+    return torch.einsum("%s,%s->%s" % (*names, wanted), *squeezed).reshape(shape)
