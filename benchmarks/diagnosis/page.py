@@ -30,6 +30,7 @@ WRITTEN = {
     "unseen12": "Three further people, as those of the eleventh.",
     "unseen13": "Three further people, who planted nothing.",
     "unseen14": "Three further people, who took faults from pull requests and issues that repaired them.",
+    "unseen20": "Two further people: one planted mistakes for variety, one none; both measured the one best change.",
     "unseen19": "Three further people: competitions, robots, tutorials; then they looked for the one best change.",
     "unseen18": "Three further people: papers, companies, other sciences; then they looked for the one best change.",
     "unseen17": "Three further people, who wrote on frameworks and then looked for the one change that gives most.",

@@ -33,7 +33,7 @@ from scenarios import ORIGINAL, SETS, TUNED, Scenario, load  # noqa: E402
 from scoring import Key, read, summary, verdict_line  # noqa: E402
 from tools import FLATOUT, TRACEML, TRAIN_DOCTOR, VERSIONS, Answer, ask  # noqa: E402
 
-# Of the scripts in the sets `unseen` to `unseen19`, beside what flatout's own tests need.
+# Of the scripts in the sets `unseen` to `unseen20`, beside what flatout's own tests need.
 PACKAGES = {"pandas": "3.1.1", "h5py": "3.16.0", "scikit-learn": "1.9.1"}
 
 

@@ -73,6 +73,7 @@ def test_unseen_scripts_are_as_many_as_promised(parts: Any) -> None:
         ("unseen17", 18, 5),
         ("unseen18", 18, 3),
         ("unseen19", 18, 4),
+        ("unseen20", 16, 8),
     ):
         kinds = [scenario.kind for scenario in parts.scenarios.load(folder)]
         assert len(kinds) >= count and kinds.count("healthy") >= healthy

@@ -80,7 +80,7 @@ def test_both_forms_give_the_same() -> None:
     q, k, v = (torch.randn(3, 20, 8) for _ in range(3))
     mask = torch.ones(20, 20).tril() == 1
     for used in (None, mask):
-        own, other = (form(q, k, v, used, False) for form in (unfused_attention._by_hand, unfused_attention._in_one))
+        own, other = (form(used, False, q, k, v) for form in (unfused_attention._by_hand, unfused_attention._in_one))
         torch.testing.assert_close(other, own)
 
 

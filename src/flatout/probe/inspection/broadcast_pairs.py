@@ -79,7 +79,8 @@ class BroadcastPairs:
         if kind == "products" and None not in divided:
             kind, sizes = "cosines", divided
         if result.numel() >= _LEAST_TIMES * sum(map(math.prod, sizes)):
-            self._made[made] = _Pairs(kind, *sizes, (result.dtype, result.device))
+            left, right = sizes
+            self._made[made] = _Pairs(kind, left, right, (result.dtype, result.device))
 
     def _summed(self, name, args, shape):
         pairs = self._behind(args[0].grad_fn, name in _NORMS)
@@ -114,7 +115,7 @@ class BroadcastPairs:
             return
         self._saved = True
         most = sorted(self._calls, key=lambda key: -self._calls[key] * _elements(key[0]))
-        found = [_told(*key, self._calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
+        found = [_told(key, self._calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
         if found:
             REC.save_process(broadcast_pairs=found)
         self.begin()
@@ -135,7 +136,8 @@ def _elements(pairs):
     return math.prod(map(max, pairs.left, pairs.right))
 
 
-def _told(pairs, dims, root, calls, line):
+def _told(key, calls, line):
+    pairs, dims, root = key
     shape = tuple(map(max, pairs.left, pairs.right))
     found: Any = {
         "calls": calls,

@@ -118,8 +118,8 @@ def _told(form, calls, line):
         sources = [torch.ones(size, dtype=dtype, device=device, requires_grad=True) for size in sizes]
         mask = torch.ones(queries, keys, dtype=torch.bool, device=device) if masked else None
         plain, joined = both_ways.timed(
-            lambda: _by_hand(*sources, mask, dropped),
-            lambda: _in_one(*sources, mask, dropped),
+            lambda: _by_hand(mask, dropped, *sources),
+            lambda: _in_one(mask, dropped, *sources),
             sources,
         )
         return {"plain_ns": plain, "joined_ns": joined}
@@ -127,7 +127,7 @@ def _told(form, calls, line):
     return both_ways.told(found, _COPIES * heads * queries * keys * torch.empty(0, dtype=dtype).element_size(), times)
 
 
-def _by_hand(q, k, v, mask, dropped):
+def _by_hand(mask, dropped, q, k, v):
     scores = torch.bmm(q, k.transpose(1, 2)) / math.sqrt(q.shape[2])
     if mask is not None:
         scores = scores.masked_fill(~mask, -1e4)
@@ -135,6 +135,6 @@ def _by_hand(q, k, v, mask, dropped):
     return torch.bmm(F.dropout(weights, _DROPPED) if dropped else weights, v)
 
 
-def _in_one(q, k, v, mask, dropped):
+def _in_one(mask, dropped, q, k, v):
     dropout = _DROPPED if dropped else 0.0
     return F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=mask, dropout_p=dropout)[0]
