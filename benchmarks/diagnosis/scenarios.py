@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 ORIGINAL, FIXED, USUAL = "original", "fixed", "usual"
 # Sets of scripts, each a folder with a YAML file of the same name.
 TUNED = "scripts"
-SETS = (TUNED, "unseen", *(f"unseen{number}" for number in range(2, 20)))
+SETS = (TUNED, "unseen", *(f"unseen{number}" for number in range(2, 21)))
 
 
 @dataclass(frozen=True)
