@@ -108,6 +108,18 @@ def test_storage_goes_before_decoding_even_when_its_share_is_smaller() -> None:
     assert order[1].hidden_by == "storage_latency"
 
 
+@pytest.mark.parametrize("own", ["main_process_work", "own_input"])
+@pytest.mark.parametrize(("line", "share", "hidden"), [(166, 0.35, True), (167, 0.35, False), (166, 0.1, False)])
+def test_what_is_wrong_in_a_line_comes_before_the_time_it_takes(
+    own: str, line: int, share: float, hidden: bool
+) -> None:
+    lines = [Evidence("in model.py", {"file": "model.py", "line": at}) for at in (166, 168)]
+    named = Cause("coo_products", "coo_products", share, 0.9, (Evidence("", {"file": "model.py", "line": line}),))
+    order = rank([Cause(own, own, 0.48, 0.9, (Evidence("593 ms a step", {}), *lines)), named])
+    assert order[0].id == ("coo_products" if hidden else own)
+    assert (order[1].hidden_by == "coo_products") is hidden
+
+
 @pytest.mark.parametrize("slowed", ["recompilation", "graph_breaks"])
 def test_a_setting_for_debugging_slows_the_compiler_and_the_python_between_graphs(slowed: str) -> None:
     order = rank([cause(slowed, 0.4), cause("debug_mode", 0.3)])
@@ -175,8 +187,8 @@ def test_the_ids_of_causes_are_unique_and_fixed() -> None:
     assert len(ids) == len(set(ids))
     # A published contract: ids are added, never renamed.
     assert " ".join(sorted(ids)) == (
-        "activation_checkpointing bce_of_probabilities broadcast_pairs checkpoint cold_cache compute_bound "
-        "coo_products cpu_decode "
+        "activation_checkpointing bce_of_probabilities broadcast_pairs channels_first checkpoint cold_cache "
+        "compute_bound coo_products cpu_decode "
         "cpu_read cpu_tokenise cpu_training cpu_transform crowded_machine debug_mode dense_gradients device_sync "
         "discarded_gradients dropout_masks epoch_start frozen_features full_sort garbage_collection "
         "gathered_weights graph_breaks h2d hooks interpreter_lock large_batches layout_conversions lock_contention "

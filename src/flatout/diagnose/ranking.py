@@ -21,6 +21,9 @@ _NEARLY = 0.9  # of a broad cause's share: one that names a mechanism comes firs
 # Of the share of all overhead: its remedies are taken to remove about half of it. In five of seven programs in which it
 # wrongly came before the fault, that had half as large a share or more.
 _OVERHEAD = 0.5
+# Said of the same time as well: a model that is called by a method, and not as a module, is the user's own code.
+_BY_LINE = ("main_process_work", "own_input")
+_SAME_LINE = 0.3  # of such a cause's share, that one which names the same line has at least
 _ONCE = 0.5  # of the share of what happened once, and may be rarer than the window shows
 _CONTRADICTED = 0.5  # of a share: if no more was to be had with the batches there, the reasoning was wrong somewhere
 
@@ -114,6 +117,9 @@ def _few_samples(cause: Cause) -> bool:
 
 def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     """The largest cause to remove before this one; one that is much smaller does not count."""
+    same = _of_the_same_line(cause, by_id)
+    if same is not None:
+        return same
     hiders = (found for found in by_id.values() if cause.id in BY_ID[found.id].hides)
     material = [hider for hider in hiders if hider.share >= _least_hiding(hider, cause, by_id)]
     if not material:
@@ -121,6 +127,21 @@ def _hider(cause: Cause, by_id: dict[str, Cause]) -> str | None:
     hidden = {id for hider in material for id in BY_ID[hider.id].hides}
     # Ties go to the cause that no other one hides.
     return max(material, key=lambda hider: (hider.share, hider.id not in hidden)).id
+
+
+def _of_the_same_line(cause: Cause, by_id: dict[str, Cause]) -> str | None:
+    """The cause that says what is wrong in the line that takes most of the user's own code."""
+    if cause.id not in _BY_LINE:
+        return None
+    line = next(iter(_lines(cause)), None)
+    named = [one for one in by_id.values() if one.id not in _BY_LINE and line in _lines(one)]
+    named = [one for one in named if one.share >= max(MATERIAL_SHARE, _SAME_LINE * cause.share)]
+    return max(named, key=lambda one: one.share).id if named and line is not None else None
+
+
+def _lines(cause: Cause) -> list[tuple[object, object]]:
+    places = [(one.values.get("file"), one.values.get("line")) for one in cause.evidence]
+    return [place for place in places if None not in place]
 
 
 def _least_hiding(hider: Cause, hidden: Cause, by_id: dict[str, Cause]) -> float:
