@@ -294,6 +294,12 @@ SETTINGS: "dict[str, Setting]" = {
         "quick_functions",
         live=True,
     ),
+    "quick_cosine": Setting(
+        bool,
+        "compute cosines of all pairs, made by broadcasting, as a product of matrices",
+        "quick_functions",
+        live=True,
+    ),
     "csr_products": Setting(
         bool, "multiply by sparse matrices row by row (CSR), not by coordinates (COO)", "csr_products", live=True
     ),

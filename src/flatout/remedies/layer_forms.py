@@ -122,6 +122,7 @@ def pairs_by_product(context: Context, cause: Cause) -> Proposal | None:
         pairs,
         title=f"compute the {pairs[0].kind} of all pairs by a product of matrices",
         how=how.get(pairs[0].kind, how["products"]),
+        settings={"quick_cosine": True} if pairs[0].kind == "cosines" else None,
     )
 
 

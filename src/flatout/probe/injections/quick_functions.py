@@ -1,4 +1,4 @@
-"""Functions of ``torch.nn.functional`` in forms that take less time: dropout, binary cross-entropy, convolutions."""
+"""Functions of ``torch.nn.functional`` in forms that take less time: dropout, losses, convolutions, cosines."""
 
 import functools
 from typing import Any
@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..replacements import conv_forms, quick_bce, quick_masks
-from ..wrap import is_compiling, is_traced
+from ..replacements import conv_forms, pair_products, quick_bce, quick_masks
+from ..wrap import casts, is_compiling, is_traced
 
 DROPOUT = "quick_dropout"
 BCE = "quick_bce"
 CONV = "quick_conv"
+COSINE = "quick_cosine"
 RAREST = 1 / 256  # probability to be dropped, or to be kept: 16 bits are too coarse for a smaller one
 # Elements: calls of less cost more than they save.
 LEAST_MASK = 4096
@@ -21,13 +22,16 @@ _wrapped: Any = getattr(_functorch, "is_functorch_wrapped_tensor", lambda tensor
 
 
 def install(injected, watch):
-    """Patch what ``nn.Dropout``, ``nn.MultiheadAttention``, ``nn.BCELoss`` and ``nn.Conv2d`` call."""
+    """Patch what ``nn.Dropout``, ``nn.BCELoss``, ``nn.Conv2d`` and ``nn.CosineSimilarity`` call."""
     if DROPOUT in injected.wanted:
         _replace(injected, DROPOUT, dropout)
     if BCE in injected.wanted:
         _replace(injected, BCE, binary_cross_entropy)
     if CONV in injected.wanted:
         _replace(injected, CONV, conv2d)
+    if COSINE in injected.wanted:
+        _replace(injected, COSINE, cosine_similarity)
+        torch.cosine_similarity = functional.cosine_similarity  # two names of one function
 
 
 def _replace(injected, setting, quick):
@@ -110,6 +114,31 @@ def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     if min(stride) < 1 or min(dilation) < 1 or min(padding) < 0:
         return None
     return conv_forms.as_one_dimension(input, weight, bias, stride, padding, dilation, dimension)
+
+
+def cosine_similarity(x1, x2, dim=1, eps=1e-8):
+    """Cosines of all pairs as a product of matrices; None: torch's own has to be called."""
+    for one in (x1, x2):
+        if type(one) not in (torch.Tensor, torch.nn.Parameter) or _wrapped(one):
+            return None
+        if one.layout is not torch.strided or one.dtype not in (torch.float32, torch.float64) or one.dtype != x1.dtype:
+            return None
+    dims = max(x1.dim(), x2.dim())
+    if x1.device != x2.device or type(dim) is not int or not -dims <= dim < dims <= pair_products.MOST_DIMS:
+        return None
+    # In half precision torch computes them in single, a product of matrices in half.
+    if casts():
+        return None
+    own = [pair_products.own_sizes(one, dims) for one in (x1, x2)]
+    if own[0][dim] != own[1][dim] or not pair_products.is_worth(*own):
+        return None
+    if any(1 != a != b != 1 for a, b in zip(*own)):
+        return None  # what torch refuses, it refuses by itself
+    shape = torch.broadcast_shapes(x1.shape, x2.shape)
+    if list(shape) != [max(sizes) for sizes in zip(*own)]:
+        return None  # both are broadcast there
+    left, right = (pair_products.narrowed(one, dims) for one in (x1, x2))
+    return pair_products.cosines(left, right, dim, eps)
 
 
 def _is_plain(tensor, least):

@@ -12,16 +12,14 @@ import torch
 from torch.nn import functional as F
 
 from ..recorder import REC
+from ..replacements import pair_products
 from . import both_ways
 
-_LEAST_ELEMENTS = 1 << 16  # of what is made for the pairs
-_LEAST_TIMES = 4  # that it is larger than what it is made of
 _MOST_KINDS = 3  # in the record
 _COPIES = 8  # of what is made for the pairs, that both forms may hold
 _MADE_BY = {"mul": "products", "sub": "distances", "rsub": "distances"}
 _SUMS, _NORMS = {"sum", "mean"}, {"norm", "linalg_vector_norm"}
 _SQUARED, _SHIFTED = ("PowBackward0", "MulBackward0"), ("AddBackward0", "AddBackward1")
-_LETTERS = "abcdefghij"
 
 
 class _Pairs(NamedTuple):
@@ -65,21 +63,21 @@ class BroadcastPairs:
             return
         if name in _SUMS or name in _NORMS:
             self._summed(name, args, args[0].shape)
-        elif result.numel() >= _LEAST_ELEMENTS and result.is_floating_point():
+        elif result.numel() >= pair_products.LEAST_ELEMENTS and result.is_floating_point():
             self._combined(name, args, result, made)
 
     def _combined(self, name, args, result, made):
         if name == "div":
-            self._divided[made] = _sizes(args[0], result)
+            self._divided[made] = pair_products.own_sizes(args[0], result.dim())
             return
         if name not in _MADE_BY or not all(isinstance(one, torch.Tensor) for one in args[:2]):
             return
-        kind, sizes = _MADE_BY[name], [_sizes(one, result) for one in args[:2]]
+        kind, sizes = _MADE_BY[name], [pair_products.own_sizes(one, result.dim()) for one in args[:2]]
         divided = [self._divided.get(_number(one.grad_fn)) for one in args[:2]]
         if kind == "products" and None not in divided:
             kind, sizes = "cosines", divided
-        if result.numel() >= _LEAST_TIMES * sum(map(math.prod, sizes)):
-            left, right = sizes
+        left, right = sizes
+        if pair_products.is_worth(left, right):
             self._made[made] = _Pairs(kind, left, right, (result.dtype, result.device))
 
     def _summed(self, name, args, shape):
@@ -125,13 +123,6 @@ def _number(node):
     return None if node is None else node._sequence_nr()
 
 
-def _sizes(operand, result):
-    """Sizes of what an operand holds, with as many dimensions as the result; 1 where it is broadcast."""
-    lacking = result.dim() - operand.dim()
-    own = [1 if step == 0 else size for size, step in zip(operand.shape, operand.stride())]
-    return (1,) * lacking + tuple(own)
-
-
 def _elements(pairs):
     return math.prod(map(max, pairs.left, pairs.right))
 
@@ -171,19 +162,9 @@ def _broadcast(kind, x, y, dims, root):
 
 def _multiplied(kind, x, y, dims, root):
     if kind == "cosines":
-        return _product(F.normalize(x, dim=dims[-1]), F.normalize(y, dim=dims[-1]), dims)
-    product = _product(x, y, dims)
+        return pair_products.cosines(x, y, dims[-1])
+    product = pair_products.product(x, y, dims)
     if kind == "products":
         return product
     squares = (x.pow(2).sum(dims) + y.pow(2).sum(dims) - 2 * product).clamp_min(1e-12)
     return squares.sqrt() if root else squares
-
-
-def _product(x, y, dims):
-    """What ``(x * y).sum(dims)`` gives."""
-    names = ["".join(letter for letter, size in zip(_LETTERS, one.shape) if size > 1) for one in (x, y)]
-    kept = [at for at in range(x.dim()) if at not in dims]
-    shape = [max(x.shape[at], y.shape[at]) for at in kept]
-    wanted = "".join(_LETTERS[at] for at, size in zip(kept, shape) if size > 1)
-    squeezed = [one.reshape([size for size in one.shape if size > 1]) for one in (x, y)]
-    return torch.einsum("%s,%s->%s" % (*names, wanted), *squeezed).reshape(shape)
