@@ -9,6 +9,7 @@ import pytest
 
 from flatout.diagnose.causes.layer_forms import (
     broadcast_pairs,
+    channels_first,
     coo_products,
     gathered_weights,
     spanning_kernels,
@@ -23,6 +24,7 @@ from flatout.measure.layer_forms import (
     read_broadcast_pairs,
     read_coordinate_products,
     read_gathered_weights,
+    read_model_layouts,
     read_spanning_kernels,
     read_stepwise_products,
     read_unfused_attention,
@@ -188,13 +190,32 @@ def test_pairs_that_are_broadcast_are_named(kind: str, how: str) -> None:
     assert cause.share == pytest.approx(0.48, abs=0.04)
     assert cause.title == f"{kind} of all pairs are made by broadcasting"
     assert "what is 256x1x64 and 1x512x64 is broadcast to an array of 256x512x64" in cause.evidence[0].text
-    assert how in remedies(context)["pairs_by_product"].how
+    offered = remedies(context)["pairs_by_product"]
+    assert how in offered.how
+    assert offered.settings == ({"quick_cosine": True} if kind == "cosines" else {})
     seen = {"calls": 3, "input": [256, 512, 64], "left": [256, 1, 64], "right": [1, 512, 64], "lines": []}
     process: Any = Process([])
     process.info["broadcast_pairs"] = [{**seen, "kind": kind, "plain_ns": [3_000_000], "joined_ns": [600_000]}]
     [read] = read_broadcast_pairs(process)
     assert (read.uses, read.kind, read.shape) == (3, kind, (256, 512, 64))
     assert (read.left, read.right) == ((256, 1, 64), (1, 512, 64))
+
+
+def test_pixels_that_would_better_be_laid_out_channels_last_are_named() -> None:
+    context = Context.of(views.of_pixels(healthy()))
+    cause = found(channels_first(context))
+    assert cause.share == pytest.approx(0.4, abs=0.04)
+    assert "once a step, ResNet gets an input of 32x3x32x32; measured after the window" in cause.evidence[0].text
+    assert "those of the same in channels_last 50% of that (45% to 55%)" in cause.evidence[0].text
+    offered = remedies(context)["channels_last"]
+    assert offered.settings == {"channels_last": True} and "in both layouts" in offered.basis
+    slower = Context.of(views.of_pixels(healthy(), part=1.0, low=0.99, high=1.0))
+    assert channels_first(slower) is None and "channels_last" not in remedies(slower)
+    seen = {"calls": 1, "input": [32, 3, 32, 32], "name": "ResNet", "layout": "channels_last", "lines": []}
+    process: Any = Process([])
+    process.info["model_layouts"] = [{**seen, "plain_ns": [8_000_000], "joined_ns": [4_000_000]}]
+    [read] = read_model_layouts(process)
+    assert (read.uses, read.name, read.layout, read.seconds, read.part) == (1, "ResNet", "channels_last", 0.008, 0.5)
 
 
 def test_no_more_than_both_passes_is_saved() -> None:

@@ -18,6 +18,7 @@ from flatout.measure.layer_forms import (
     BroadcastPairs,
     CoordinateProducts,
     GatheredWeights,
+    ModelLayouts,
     SpanningKernels,
     StepwiseProducts,
     UnfusedAttention,
@@ -398,6 +399,7 @@ GRAPH = CoordinateProducts(
 )
 EDGES = GatheredWeights(2, (15_000, 100), 0.003, 0.2, 0.15, 0.3, HEADS.lines, matrix=(100, 100), matrices=474)
 WORDS = StepwiseProducts(1, (8, 256), 0.006, 0.2, 0.15, 0.3, HEADS.lines, products=100, weight=(256, 50_000))
+PIXELS = ModelLayouts(1, (32, 3, 32, 32), 0.008, 0.5, 0.45, 0.55, (), name="ResNet", layout="channels_last")
 HEADS_BY_HAND = UnfusedAttention(
     2, (32, 256, 64), 0.003, 0.2, 0.15, 0.3, HEADS.lines, keys=200, masked=True, dropout=True
 )
@@ -440,6 +442,12 @@ def gathered(view: MeasuredRun, **changes: Any) -> MeasuredRun:
 def reported(view: MeasuredRun, part: float = 0.4) -> MeasuredRun:
     """The run with passes of each step whose result is only read."""
     return replace(view, read_values=ReadValues(part, (Line("/code/train.py", 76, "train", "", 0.004),)))
+
+
+def of_pixels(view: MeasuredRun, **changes: Any) -> MeasuredRun:
+    """The run with a model that takes 8 ms of each step, and half as much in channels_last."""
+    process = replace(view.process, convolutions=2, channels_last=False)
+    return replace(view, process=process, model_layouts=(replace(PIXELS, **changes),))
 
 
 def by_hand(view: MeasuredRun, **changes: Any) -> MeasuredRun:

@@ -201,6 +201,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("words_in_a_loop.py", "stepwise_products"),
         ("attention_by_hand.py", "unfused_attention"),
         ("cosines_of_all_pairs.py", "broadcast_pairs"),
+        ("depthwise_kernels_of_seven.py", "channels_first"),
         ("a_test_loss_in_each_step.py", "reported_passes"),
     ],
 )

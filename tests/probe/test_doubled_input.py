@@ -11,18 +11,24 @@ torch = pytest.importorskip("torch")
 from torch import Tensor, nn  # noqa: E402
 
 from flatout.probe import memory_room  # noqa: E402
-from flatout.probe.experiments.doubled_input import ROUNDS, DoubledInput  # noqa: E402
+from flatout.probe.experiments import doubled_input  # noqa: E402
+from flatout.probe.experiments.model_inputs import ModelInputs  # noqa: E402
 
 
-def measured(net: nn.Module, *inputs: Any) -> tuple[dict[str, Any], DoubledInput]:
+def measured(net: nn.Module, *inputs: Any) -> tuple[dict[str, Any], ModelInputs]:
     """What is recorded of a step of this network."""
-    found: Any = DoubledInput()
+    found: Any = ModelInputs()
     found.watch()
     try:
         net(*inputs).sum().backward()
     finally:
         found.unwatch()
-    return found.measured(), found
+    return doubled(found), found
+
+
+def doubled(inputs: ModelInputs) -> dict[str, Any]:
+    found: dict[str, Any] = doubled_input.measured([call for call, _ in inputs.taken()])
+    return found
 
 
 class Counting(nn.Module):
@@ -43,7 +49,7 @@ def test_each_round_has_the_input_and_twice_the_input() -> None:
     net = Counting()
     found, _ = measured(net, torch.randn(5, 6), 2.0)
     assert found["samples"] == 5
-    assert len(found["single_ns"]) == len(found["doubled_ns"]) == ROUNDS
+    assert len(found["single_ns"]) == len(found["doubled_ns"]) == doubled_input.ROUNDS
     assert net.seen == [5]  # a copy is called
 
 
@@ -51,24 +57,24 @@ def test_gradients_buffers_and_random_numbers_are_as_before() -> None:
     net = Counting()
     net(torch.randn(5, 6)).sum().backward()
     gradients = [parameter.grad.clone() for parameter in net.parameters()]
-    seen: Any = DoubledInput()
+    seen: Any = ModelInputs()
     seen.watch()
     net(torch.randn(5, 6))
     seen.unwatch()
     buffers, state = [buffer.clone() for buffer in net.buffers()], torch.get_rng_state()
-    assert "samples" in seen.measured()
+    assert "samples" in doubled(seen)
     assert all(torch.equal(one.grad, before) for one, before in zip(net.parameters(), gradients, strict=True))
     assert all(torch.equal(one, before) for one, before in zip(net.buffers(), buffers, strict=True))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_loss_and_a_model_in_evaluation_are_no_models_of_the_training() -> None:
-    found: Any = DoubledInput()
+    found: Any = ModelInputs()
     found.watch()
     outputs = Counting().eval()(torch.randn(5, 6))
     nn.MSELoss()(outputs, torch.zeros_like(outputs)).backward()
     found.unwatch()
-    assert found.measured() == {"skipped": "no model was called with gradients"}
+    assert doubled(found) == {"skipped": "no model was called with gradients"}
 
 
 def test_hooks_of_the_user_see_no_pass_of_the_probe() -> None:

@@ -60,7 +60,7 @@ def memory_format(run: MeasuredRun) -> Finding | None:
     cores = process.in_half or process.tf32
     if not _fills_kernels(run) or process.convolutions is None or process.channels_last is not False or not cores:
         return None
-    if process.half_type is None:
+    if process.half_type is None or run.model_layouts:  # timed: a cause, or no gain
         return None
     layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
     return _opportunity(

@@ -157,6 +157,19 @@ class BroadcastPairs(BothForms):
     right: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class ModelLayouts(BothForms):
+    """A model with convolutions whose pixels are laid out channels first; channels last is the other form.
+
+    Attributes:
+        name: its class.
+        layout: the other one's name in torch.
+    """
+
+    name: str = ""
+    layout: str = "channels_last"
+
+
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
     """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
     each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
@@ -249,6 +262,15 @@ def read_broadcast_pairs(process: ProcessRecord) -> tuple[BroadcastPairs, ...]:
             left=tuple(seen["left"]),
             right=tuple(seen["right"]),
         )
+        for seen in found
+    )
+
+
+def read_model_layouts(process: ProcessRecord) -> tuple[ModelLayouts, ...]:
+    """The same of models with convolutions."""
+    found = process.info.get("model_layouts") or ()
+    return _most_first(
+        ModelLayouts(**_both(seen, seen["calls"], "plain_ns"), name=seen["name"], layout=seen["layout"])
         for seen in found
     )
 

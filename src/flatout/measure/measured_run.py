@@ -18,6 +18,7 @@ from flatout.measure.layer_forms import (
     BroadcastPairs,
     CoordinateProducts,
     GatheredWeights,
+    ModelLayouts,
     SpanningKernels,
     StepwiseProducts,
     UnfusedAttention,
@@ -176,6 +177,7 @@ class MeasuredRun:
     coordinate_products: tuple[CoordinateProducts, ...] = ()  # the same
     gathered_weights: tuple[GatheredWeights, ...] = ()  # the same
     stepwise_products: tuple[StepwiseProducts, ...] = ()  # the same
+    model_layouts: tuple[ModelLayouts, ...] = ()  # the same
     unfused_attention: tuple[UnfusedAttention, ...] = ()  # the same
     broadcast_pairs: tuple[BroadcastPairs, ...] = ()  # the same
     read_values: ReadValues | None = None  # in one step after the window; None: there are none, or nobody looked

@@ -19,7 +19,7 @@ _OF_CHANGED_STEPS = (
     *("unused_gradients", "discarded_gradients", "frozen_modules", "repeated_weight", "repeated_work", "repeated_rows"),
     *("loss_targets", "stepwise_layers", "zero_operands", "slice_takes", "slice_writes", "doubled_input", "last_steps"),
     *("unmerged_layers", "spanning_kernels", "unfused_functions", "coordinate_products"),
-    *("gathered_weights", "read_values", "stepwise_products", "unfused_attention", "broadcast_pairs"),
+    *("gathered_weights", "read_values", "stepwise_products", "unfused_attention", "broadcast_pairs", "model_layouts"),
 )
 
 

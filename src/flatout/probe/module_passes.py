@@ -64,14 +64,27 @@ class ModulePasses:
             args, size, times = tuple(_twice(one, size) for one in args), 2 * size, times // 2
         return args
 
+    def lay_out(self, layouts):
+        """Give the copy's weights these memory formats, one for each number of dimensions."""
+        for layout in layouts:
+            with contextlib.suppress(RuntimeError):  # weights of other dimensions
+                self._module.to(memory_format=layout)
+
+    def outputs(self, args):
+        """What a forward pass gives that has gradients."""
+        with _precision(args[0].device):
+            return _with_gradients(self._module(*args))
+
+    def sources(self, args):
+        """What a backward pass makes gradients of."""
+        return [one for one in (*self._module.parameters(), *args) if getattr(one, "requires_grad", False)]
+
     def take_ns(self, calls):
         """Time of the forward passes with each of these arguments in turn, and of a backward pass through all."""
-        inputs = [one for args in calls[:1] for one in args]
-        sources = [one for one in (*self._module.parameters(), *inputs) if getattr(one, "requires_grad", False)]
+        sources = self.sources(calls[0])
         finish_kernels()
         start = now()
-        with _precision(inputs[0].device):
-            outputs = [one for args in calls for one in _with_gradients(self._module(*args))]
+        outputs = [one for args in calls for one in self.outputs(args)]
         torch.autograd.grad(outputs, sources, [torch.ones_like(one) for one in outputs], allow_unused=True)
         finish_kernels()
         return now() - start

@@ -7,7 +7,7 @@ from flatout.measure.roofline import NOT_MEASURED
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import shorter_step
+from flatout.predict.step_changes import as_timed, shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import duration
@@ -32,23 +32,32 @@ def fewer_blocking_reads(context: Context, cause: Cause) -> Proposal | None:
     )
 
 
-@remedy(("compute_bound",), NUMERICS, risk="low")
+@remedy(("channels_first", "compute_bound"), NUMERICS, risk="low")
 def channels_last(context: Context, cause: Cause) -> Proposal | None:
     """Lay pixels out channels last, as fast convolutions take them."""
     process = context.run.process
     if process.convolutions not in (2, 3) or process.channels_last is not False:
         return None
     layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
-    compute_s, basis = _in_convolutions(context, cause)
+    timed = [one for one in context.run.model_layouts if one.seconds is not None]
+    if timed:
+        if not any(one.part < 1.0 for one in timed):
+            return None
+        change, least, most = as_timed(context, timed)
+        basis = "both passes of the model in both layouts, measured on an input of the training"
+    else:
+        # On GPUs it pays with tensor cores; on CPUs the library converts each time without it.
+        compute_s, based = _in_convolutions(context, cause)
+        change, least, most = shorter_step(0.1 * compute_s), Change(), shorter_step(0.4 * compute_s)
+        basis = f"{based}; the kernels were not measured in this layout"
     return Proposal(
         title=f"lay pixels out {layout}",
-        # On GPUs it pays with tensor cores; on CPUs the library converts each time without it.
-        change=shorter_step(0.1 * compute_s),
-        least=Change(),
-        most=shorter_step(0.4 * compute_s),
+        change=change,
+        least=least,
+        most=most,
         how=f"model.to(memory_format=torch.{layout}); the batches as well",
         settings={"channels_last": True},
-        basis=f"{basis}; the kernels were not measured in this layout",
+        basis=basis,
         memory_bytes=0,
     )
 

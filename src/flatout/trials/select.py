@@ -30,6 +30,7 @@ CAUSES_BY_EXPERIMENT = frozenset(
         "stepwise_products",
         "unfused_attention",
         "broadcast_pairs",
+        "channels_first",
         "garbage_collection",
         "too_many_threads",
         "too_few_threads",

@@ -10,6 +10,7 @@ from flatout.diagnose.causes.gradients import discarded_gradients, unused_gradie
 from flatout.diagnose.causes.host import checkpoint, epoch_start, main_process_work, own_input, validating, writing_logs
 from flatout.diagnose.causes.layer_forms import (
     broadcast_pairs,
+    channels_first,
     coo_products,
     gathered_weights,
     spanning_kernels,
@@ -118,6 +119,7 @@ CAUSES: tuple[CauseSpec, ...] = (
     gathered_weights,
     stepwise_products,
     unfused_attention,
+    channels_first,
     broadcast_pairs,
     repeated_rows,
     repeated_work,

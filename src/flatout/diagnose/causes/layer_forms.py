@@ -76,6 +76,18 @@ def coo_products(context: Context) -> Found | Lacks | None:
     )
 
 
+@cause("training", sentence=_sentence("channels last"))
+def channels_first(context: Context) -> Found | Lacks | None:
+    """Pixels are laid out channels first, and the model's convolutions take less time with channels last."""
+    return _found(
+        context,
+        context.run.model_layouts,
+        title=lambda one: "pixels are laid out channels first",
+        seen=lambda one: f"{one.name} gets an input",
+        other=lambda one: f"the same in {one.layout}",
+    )
+
+
 # The weights of attention are memory that each step takes anew.
 @cause("training", hides=("page_faults",), sentence=_sentence("torch's own attention"))
 def unfused_attention(context: Context) -> Found | Lacks | None:

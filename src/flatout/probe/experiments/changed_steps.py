@@ -17,8 +17,8 @@ from ..device_rates import finish_kernels
 from ..inspection import repeated_work
 from ..inspection.unneeded_work import UnneededWork
 from ..recorder import REC, now
-from . import step_timers
-from .doubled_input import DoubledInput
+from . import doubled_input, model_layouts, step_timers
+from .model_inputs import ModelInputs
 from .step_changes import StepChanges
 from .step_timers import STATE
 
@@ -69,8 +69,7 @@ class ChangedSteps:
         self.restorers = [self.collector.install()]
         self.work = UnneededWork(self.compiled)
         self.restorers.append(self.work.watch())
-        # Of batches that a DataLoader gives, whole steps are doubled later.
-        self.inputs = None if self.by_batches or self.compiled else DoubledInput()
+        self.inputs: Any = None if self.compiled else ModelInputs()
         if self.inputs is not None:
             self.restorers.append(self.inputs.watch())
         self.changes = StepChanges(self.compiled, self.hooks, self.work)
@@ -159,6 +158,8 @@ class ChangedSteps:
         if not started_ns or not self.computed:  # no step, but a validation
             return
         self.work.step_ended()
+        if self.inputs is not None:
+            self.inputs.step_ended()
         if not self.skipped:
             self.skipped = True
             finish_kernels()
@@ -277,13 +278,24 @@ class ChangedSteps:
             return False
         return self.longest_ns * self.counted > FAR_LONGER * self.own_ns
 
+    def _measure_models(self):
+        """Time the models alone: the blocks begin later by what that takes."""
+        begun_ns = now()
+        self.inputs.unwatch()
+        calls = self.inputs.taken()
+        if not self.by_batches:  # of batches that a DataLoader gives, whole steps are doubled later
+            REC.save_process(doubled_input=doubled_input.measured([call for call, _ in calls]))
+        layouts = model_layouts.measured(calls, self.step_ns)
+        if layouts:
+            REC.save_process(model_layouts=layouts)
+        self.begun_ns += now() - begun_ns if self.by_batches else 0
+
     def _plan(self, end):
         """Plan the blocks; returns the reason if there can be none."""
         if not self.compiled:
             self.restorers.pop()()  # distributions are counted
         if self.inputs is not None:
-            self.inputs.unwatch()
-            REC.save_process(doubled_input=self.inputs.measured())
+            self._measure_models()
         self.work.decide(hooked=bool(self.hooks.spent))
         debugging.note()
         own_ns = self.own_ns / self.counted

@@ -1,0 +1,69 @@
+"""What the models of a training are called with, in steps after the window."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.modules import module as torch_modules
+
+from ..module_passes import kept_arguments, transformed
+from ..recorder import quietly
+
+MOST_MODELS = 4
+
+
+class ModelCall(NamedTuple):
+    """A model that learns, and the arguments of its first call."""
+
+    module: Any
+    args: Any
+
+
+class ModelInputs:
+    """Notes the calls of models between ``watch`` and what it returns."""
+
+    def __init__(self):
+        self._calls: Any = {}  # id of a module -> its first call
+        self._counts: Any = {}  # the same -> calls
+        self._inside: Any = None  # the outermost module that runs
+        self._hooks: Any = []
+        self._steps = 0
+
+    def watch(self):
+        """Note the input of each model in the steps that follow; returns what ends that."""
+        self._hooks = [
+            torch_modules.register_module_forward_pre_hook(self._begins),
+            torch_modules.register_module_forward_hook(self._ends),
+        ]
+        return self.unwatch
+
+    def unwatch(self):
+        """Note no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def step_ended(self):
+        """A step has ended."""
+        self._steps += 1
+
+    @quietly
+    def _begins(self, module, args):
+        if self._inside is None and torch.is_grad_enabled() and not transformed():
+            self._inside = module
+            learns = next(torch.nn.Module.parameters(module), None) is not None  # a module may have a list by this name
+            if module.training and learns:
+                if id(module) not in self._calls and len(self._calls) < MOST_MODELS:
+                    self._calls[id(module)] = ModelCall(module, kept_arguments(args))
+                self._counts[id(module)] = self._counts.get(id(module), 0) + 1
+
+    def _ends(self, module, args, output):
+        if module is self._inside:
+            self._inside = None
+
+    def taken(self):
+        """Calls of models, and how often each was called in a step; nothing of them is held any more."""
+        found = [
+            (call, max(round(self._counts[id(call.module)] / max(self._steps, 1)), 1)) for call in self._calls.values()
+        ]
+        self._calls, self._counts = {}, {}
+        return found
