@@ -225,7 +225,7 @@ def test_what_experiments_and_the_kernel_trace_show_together_is_the_first_cause(
     is_found(tmp_path, cause, name, experiments=True, trace=True)
 
 
-@pytest.mark.parametrize("name", ["nothing_wrong.py", "bits_that_stay_the_same.py"])
+@pytest.mark.parametrize("name", ["nothing_wrong.py", "bits_that_stay_the_same.py", "a_loss_that_is_a_method.py"])
 def test_where_nothing_is_wrong_neither_experiments_nor_trace_find_a_cause(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

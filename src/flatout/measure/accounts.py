@@ -12,6 +12,7 @@ from flatout.measure.account_ids import ACCOUNT_OF_KIND, CODE, UNACCOUNTED
 from flatout.measure.device_time import charge_device, device_busy
 from flatout.measure.forward_calls import loss_calls
 from flatout.measure.gaps import Gaps
+from flatout.measure.model_code import divide_model_code
 from flatout.measure.own_input import divide_input
 from flatout.measure.samples import RUNNING, Samples, stack_samples
 from flatout.measure.timeline import GAP, Flags, Floats, Ints, Pieces, exclusive_pieces
@@ -118,6 +119,22 @@ def charge(training: Training, teams: tuple[WorkerGroup, ...]) -> Charged:
             notes.append(
                 "no DataLoader fed the steps: waiting for batches is what stack samples show of making or awaiting them"
             )
+    model = divide_model_code(
+        pieces,
+        account == CODE["host_other"],
+        np.isin(_kind(pieces, spans), (kinds.BACKWARD, kinds.OPTIMIZER)),
+        gaps.group * (UNACCOUNTED + 1) + account,
+        samples,
+        sample_piece,
+        training.process.info,
+    )
+    if model.found.any():
+        account = np.where(model.found, CODE["forward"], account[model.before])
+        pieces, sample_piece = model.pieces, model.sample_piece
+        device, gaps = device[model.before], gaps.take(model.before)
+        notes.append(
+            "the forward pass holds what stack samples show of functions that compute with gradients outside of modules"
+        )
     in_loss = np.append(loss_calls(spans, training.process.names), False)[pieces.owner]  # GAP is -1
     account = np.where(in_loss & ~device & (account == CODE["forward"]), CODE["loss"], account)
     return Charged(pieces, account, spans, samples, sample_piece, device, gaps, tuple(notes))

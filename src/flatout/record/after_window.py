@@ -127,6 +127,7 @@ def _both_forms(**fields: Any) -> Any:
 
 UNFUSED_FUNCTIONS = _both_forms(name=text, code=text)
 COORDINATE_PRODUCTS = _both_forms(matrix=items(_COUNT, 64), values=_COUNT, kept=flag)
+MODEL_FUNCTIONS = items(row(text, text), 64)
 MODEL_LAYOUTS = _both_forms(name=text, layout=text)
 UNFUSED_ATTENTION = _both_forms(keys=whole(1), masked=flag, dropout=flag)
 BROADCAST_PAIRS = _both_forms(kind=text, left=items(_COUNT, 64), right=items(_COUNT, 64))

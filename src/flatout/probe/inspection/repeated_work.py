@@ -18,6 +18,7 @@ from .broadcast_pairs import BroadcastPairs
 from .coordinate_products import CoordinateProducts
 from .gathered_weights import GatheredWeights
 from .loss_targets import LossTargets
+from .model_functions import ModelFunctions
 from .read_values import ReadValues
 from .repeated_rows import RepeatedRows
 from .slice_lines import SliceLines
@@ -87,6 +88,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._repeated_rows: Any = RepeatedRows(lambda tensor: self._values.number(tensor), _line)
         self._slices: Any = SliceLines(_line)
         self._read: Any = ReadValues(_line)
+        self._functions: Any = ModelFunctions()
         self._device = torch.cuda.is_initialized()
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
@@ -118,11 +120,13 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self.__enter__()
             torch.empty(0)  # the first operator in a mode may import torch._dynamo, which takes seconds
         self._begun_ns = time.perf_counter_ns()
+        self._made = _sequence() if _sequence is not None else 0
         self._watching = True
         self._stepwise.begin()
         self._repeated_rows.begin()
         self._slices.begin()
         self._read.begin()
+        self._functions.begin()
         for forms in self._forms:
             forms.begin()
 
@@ -142,6 +146,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             REC.save_process(repeated_work=dict(summary(calls), cut=cut))
             self._repeated_rows.save(calls, _ns)
             self._slices.save()
+            self._functions.save()
             if not cut:
                 self._read.save(calls, _ns)
             if not cut or self._cut_behind:
@@ -205,6 +210,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             before, self._made = self._made, _sequence()
             made = self._made - 1 if self._made > before else None
         if node is None:
+            self._functions.look(made)
             self._slices.look(func._overloadpacket.__name__, args)
             self._read.look(func._overloadpacket.__name__, args)
         else:
