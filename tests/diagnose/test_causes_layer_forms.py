@@ -21,6 +21,7 @@ from flatout.diagnose.causes.layer_forms import (
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
 from flatout.measure.layer_forms import (
+    parts,
     read_broadcast_pairs,
     read_coordinate_products,
     read_gathered_weights,
@@ -219,7 +220,15 @@ def test_pixels_that_would_better_be_laid_out_channels_last_are_named() -> None:
 
 
 def test_no_more_than_both_passes_is_saved() -> None:
-    assert found(unmerged_layers(unmerged(seconds=1.0))).share < 1.0
+    assert found(unmerged_layers(unmerged(seconds=0.006))).share < 1.0
+    assert "longer than both passes" in str(unmerged_layers(unmerged(seconds=1.0)))
+
+
+def test_the_rounds_that_are_farthest_apart_do_not_count() -> None:
+    plain, joined = [40, 39, 37, 44], [28, 28, 53, 22]  # other programs had the cores in the third
+    part, low, high = parts(plain, joined)
+    assert part == 22 / 37 and low == 22 / 37 and high == 28 / 39
+    assert parts(plain[:3], joined[:3])[2] == 1.0
 
 
 def test_where_one_is_no_faster_or_was_not_timed_there_is_no_cause() -> None:

@@ -147,6 +147,9 @@ def test_the_next_command_explains_a_fault_that_fix_cannot_remove_and_reports_a_
     bits = replace(other, cause=causes[0].id, semantic_class="numerics", settings={"threads": 1})
     allowed = next_command("r1", command, causes, (other, bits))
     assert allowed == "flatout fix --allow numerics -- python train.py --name 'two words'"
+    hidden = (causes[0], replace(causes[0], id="logging", hidden_by=causes[0].id))
+    assert "fix -- python" in next_command("r1", command, hidden, (other,))
+    assert "fix --allow numerics" in next_command("r1", command, hidden, (other, bits))
     assert next_command("r1", command, judge(Context.of(healthy()))[0]) == "flatout report r1 --markdown"
     assert " --full -- " in next_command("r1", command, (), ledger=healthy().ledger)
     none = replace(healthy().ledger, steps=replace(healthy().ledger.steps, count=0))

@@ -36,6 +36,11 @@ OTHERS: dict[str, Form] = {
     "cubes": lambda x, y: ((x[:, None] - y[None]) ** 3).sum(-1),
     "differences": lambda x, y: (x[:, None] - y[None]).sum(-1),
     "weighted differences": lambda x, y: ((x[:, None] - y[None]) * torch.ones(50, 60, 64)).sum(-1),
+    "all at once": lambda x, y: (x[:, None] - y[None]).norm(),
+    "scaled products": lambda x, y: ((x[:, None].expand(50, 60, 64) / 2.0) * (y[None].expand(50, 60, 64) / 3.0)).sum(
+        -1
+    ),
+    "used twice": lambda x, y: (d := x[:, None] - y[None]).pow(2).sum(-1).sum() + d.relu().sum(),
     "city blocks": lambda x, y: (x[:, None] - y[None]).norm(1, dim=-1),
     "no pairs": lambda x, y: (x.repeat(30, 1) * x.repeat(30, 1)).sum(-1),
 }

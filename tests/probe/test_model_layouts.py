@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -105,3 +105,134 @@ def test_why_a_model_was_not_timed_is_said(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(memory_room, "for_copies", lambda: 10)
     (found,) = model_layouts.measured(calls, 1e6)
     assert "memory" in found["skipped"]
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = network()
+
+    def forward(self, x: Tensor, larger: bool = True) -> Tensor:
+        out: Tensor = self.net(x.repeat_interleave(4, -1) if larger else x)
+        return out
+
+
+def around_itself() -> nn.Module:
+    made: Any = network()
+    plain = made.forward
+    made.forward = lambda x: plain(x)
+    return made
+
+
+class Shared(nn.Module):
+    """A copy of it is the same one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = network()
+
+    def __deepcopy__(self, memo: Any) -> Shared:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)
+        return out
+
+
+class Counted(Named):
+    calls = 0
+
+    def forward(self, x: Tensor, larger: bool = True) -> Tensor:
+        Counted.calls += 1
+        return super().forward(x, larger)
+
+
+class Listed(Named):
+    sizes: ClassVar[list[int]] = []
+
+    def forward(self, x: Tensor, larger: bool = True) -> Tensor:
+        self.noted(x)
+        return super().forward(x, larger)
+
+    def noted(self, x: Tensor) -> None:
+        self.sizes.append(len(x))
+
+
+def noisy(x: Tensor, generator: Any = torch.Generator()) -> Tensor:  # noqa: B008
+    return x + torch.randn(x.shape, generator=generator)
+
+
+class Noisy(Named):
+    def forward(self, x: Tensor, larger: bool = True) -> Tensor:
+        return super().forward(noisy(x), larger)
+
+
+@pytest.mark.parametrize(
+    ("make", "named", "because"),
+    [
+        (Named, {"larger": False}, "the model is called with larger by name"),
+        (around_itself, {}, "Sequential.forward uses variables of the function around it"),
+        (Shared, {}, "a copy of the model shares tensors with it"),
+        (Counted, {}, "Counted.forward may change the class Counted"),
+        (Listed, {}, "Listed.noted uses sizes, which all of its class share"),
+        (Noisy, {}, "noisy has a default that is kept between calls"),
+    ],
+)
+def test_copies_that_would_be_seen_outside_are_not_called(make: Any, named: dict[str, Any], because: str) -> None:
+    net, x = make(), torch.randn(2, 3, 16, 16)
+    calls = inputs_of(lambda: net(x, **named).sum().backward())
+    buffers = [one.clone() for one in net.buffers()]
+    (found,) = model_layouts.measured(calls, 1e6)
+    assert because in found["skipped"]
+    assert all(map(torch.equal, net.buffers(), buffers)) and all(one.is_contiguous() for one in net.parameters())
+
+
+class Queue(Named):
+    def forward(self, x: Tensor, seen: Any = None) -> Tensor:  # type: ignore[override]
+        x.add_(1.0)
+        seen.append(len(x))
+        return super().forward(x, False)
+
+
+def test_arguments_are_copied() -> None:
+    net, x, seen = Queue(), torch.zeros(2, 3, 16, 16), list[int]()
+    calls = inputs_of(lambda: net(x, seen).sum().backward(), 1)
+    (found,) = model_layouts.measured(calls, 1e6)
+    assert found["plain_ns"] and seen == [2] and torch.equal(x, torch.ones_like(x))
+
+
+def test_a_parametrized_weight_is_not_asked_for() -> None:
+    net = nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3)), nn.Conv2d(4, 4, 1))
+    x = torch.randn(2, 3, 16, 16)
+    calls = inputs_of(lambda: net(x).sum().backward())
+    before = [one.clone() for one in net.buffers()]
+    state = torch.get_rng_state()
+    model_layouts.measured(calls, 1e6)
+    assert all(map(torch.equal, net.buffers(), before)) and torch.equal(torch.get_rng_state(), state)
+
+
+def test_calls_with_other_sizes_do_not_count() -> None:
+    net = network()
+    large, small = torch.randn(2, 3, 32, 32), torch.randn(2, 3, 12, 12)
+    calls = inputs_of(lambda: (net(large).sum() + sum(net(small).sum() for _ in range(5))).backward())
+    (found,) = model_layouts.measured(calls, 1e6)
+    assert (found["calls"], found["input"]) == (1, [2, 3, 32, 32])
+
+
+def test_a_model_of_a_kind_of_its_own_is_left_alone() -> None:
+    class Bare(nn.Conv2d):
+        def __init__(self) -> None:
+            super().__init__(3, 4, 3)
+            kernel = self.weight.detach().clone()
+            del self.weight
+            self.kernel = nn.Parameter(kernel)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.conv2d(x, self.kernel)
+
+    net, x = nn.Sequential(Bare(), nn.LazyConv2d(2, 1)), torch.randn(2, 3, 8, 8)
+    net[1](torch.zeros(1, 4, 2, 2))
+    unused: Any = nn.Sequential(Bare(), nn.Linear(6, 2))
+    for one in (net, unused):
+        calls = inputs_of(lambda one=one: one(x).sum().backward())
+        assert all("plain_ns" in found or "skipped" in found for found in model_layouts.measured(calls, 1e6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,11 +29,11 @@ LIKE: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor, int]]] = {
 
 @pytest.fixture
 def injected() -> Iterator[Injected]:
-    originals = functional.cosine_similarity, torch.cosine_similarity, torch.jit.script
+    originals = functional.cosine_similarity, torch.jit.script
     found = Injected('{"quick_cosine": true}')
     quick_functions.install(found, None)
     yield found
-    functional.cosine_similarity, torch.cosine_similarity, torch.jit.script = originals
+    functional.cosine_similarity, torch.jit.script = originals
 
 
 def rows(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -65,10 +66,31 @@ def test_both_passes_give_the_same_but_for_rounding(
     assert injected.applied == {"quick_cosine": True}
 
 
-def test_both_names_of_the_function_are_replaced(injected: Injected) -> None:
+@pytest.mark.parametrize("epsilon", [1e-8, 8.0])
+def test_gradients_of_short_rows_are_those_of_torch(injected: Injected, epsilon: float) -> None:
+    x, y = (one.detach().double().requires_grad_() for one in rows())
+    with torch.no_grad():
+        x[5] *= 1e-9
+    found = []
+    for wanted in (None, True):
+        injected.switch("quick_cosine", wanted)
+        similar = functional.cosine_similarity(x[:, None], y[None], dim=-1, eps=epsilon)
+        found.append(torch.autograd.grad((similar * torch.linspace(0, 1, 60)).sum(), [x, y]))
+    keep = torch.arange(len(x)) != 3
+    for own, quick in zip(*found, strict=True):
+        torch.testing.assert_close(quick[keep] if len(quick) == 50 else quick, own[keep] if len(own) == 50 else own)
+
+
+def test_a_function_that_is_scripted_calls_torchs_own(injected: Injected) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated
+        scripted = torch.jit.script(_scripted)
     x, y = rows()
-    torch.cosine_similarity(x[:, None], y[None], dim=-1, eps=1e-6)
-    assert injected.applied == {"quick_cosine": True}
+    assert scripted(x[:, None], y[None]).shape == (50, 60) and not injected.applied
+
+
+def _scripted(a: Tensor, b: Tensor) -> Tensor:
+    return torch.cosine_similarity(a, b, dim=-1) + functional.cosine_similarity(a, b, dim=-1)
 
 
 OTHERS: dict[str, Callable[[Tensor, Tensor], Any]] = {

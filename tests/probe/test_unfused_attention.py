@@ -14,6 +14,7 @@ from flatout.probe import memory_room
 from flatout.probe.inspection import unfused_attention
 from tests.probe.watched_steps import watched
 
+BIAS = torch.zeros(128, 128, requires_grad=True)
 MASK = torch.ones(128, 128).tril() == 0
 
 
@@ -43,6 +44,14 @@ OTHERS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "without a softmax": lambda q, k, v: scores(q, k).sigmoid() @ v,
     "torch's own": F.scaled_dot_product_attention,
     "a softmax of something else": lambda q, k, v: (q @ v.mT).relu().softmax(-1).exp() @ v,
+    "over the queries": lambda q, k, v: scores(q, k).softmax(-2) @ v,
+    "weights transposed": lambda q, k, v: scores(q, k).softmax(-1).transpose(-2, -1) @ v,
+    "gated": lambda q, k, v: (scores(q, k).softmax(-1) * torch.sigmoid(q @ k.mT)) @ v,
+    "masked after the softmax": lambda q, k, v: (scores(q, k).softmax(-1) * (~MASK).float()) @ v,
+    "a learned bias": lambda q, k, v: (scores(q, k) + BIAS).softmax(-1) @ v,
+    "weights used twice": lambda q, k, v: (w := scores(q, k).softmax(-1)) @ v + w.pow(2).sum(),
+    "several hops": lambda q, k, v: (w := scores(q, k).softmax(-1)) @ (w @ v),
+    "scores used twice": lambda q, k, v: (s := scores(q, k)).masked_fill(s < 0, -1e9).softmax(-1) @ v + s.mean(),
     "few weights": lambda q, k, v: scores(q[:1, :1, :8], k[:1, :1]).softmax(-1) @ v[:1, :1],
 }
 
@@ -89,3 +98,14 @@ def test_weights_that_take_more_memory_than_there_is_are_not_timed(monkeypatch: 
     given = heads()
     found: Any = watched(monkeypatch, lambda: LIKE["plain"][2](*given).sum())["unfused_attention"]
     assert "memory" in found[0]["skipped"]
+
+
+def test_attention_under_a_penalty_on_gradients_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = heads()
+
+    def loss() -> Tensor:
+        out = LIKE["plain"][2](*given).pow(2).sum()
+        (gradient,) = torch.autograd.grad(out, given[0], create_graph=True)
+        return out + gradient.pow(2).sum()
+
+    assert "unfused_attention" not in watched(monkeypatch, loss)

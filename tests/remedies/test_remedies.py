@@ -11,7 +11,6 @@ import pytest
 from flatout.diagnose.causes import CAUSES
 from flatout.diagnose.ranking import judge
 from flatout.measure.called_functions import CalledFunction
-from flatout.measure.crowding import Crowding
 from flatout.measure.fusion import Fusible
 from flatout.measure.input_functions import InputFunction
 from flatout.measure.loader_stats import ArrayReads, TransformCost
@@ -362,17 +361,6 @@ def test_a_volume_that_is_unpacked_for_each_of_its_slices_is_stored_once() -> No
 def test_arrays_that_lie_as_they_are_in_their_files_can_be_mapped() -> None:
     found = slices_of(PACKED, bytes_read_per_sample=PACKED.bytes)
     assert found["mapped_arrays"].settings == {"mapped_arrays": True}
-
-
-def test_on_a_crowded_machine_as_many_threads_as_it_has_cores_left_are_offered() -> None:
-    """Where the steps had no time to try it."""
-    crowding = Crowding(7.3, 0.9, 0.5, ())
-    operators = small_operators(0.001, kernels_s=0.001, launching_s=0.001)
-    run = replace(healthy(usage={"crowding": crowding}, process={"threads": 2}, cores=8), operators=operators)
-    remedy = offered(run)["threads"]
-    assert (remedy.title, remedy.settings, remedy.cause) == ("compute with 1 thread", {"threads": 1}, "crowded_machine")
-    assert remedy.gain.low <= 1.0 and remedy.gain.predicted == pytest.approx(2.0, abs=0.05)  # as fast as workers fetch
-    assert "threads" not in offered(replace(run, process=replace(run.process, threads=1)))
 
 
 def test_pictures_that_are_no_jpegs_are_not_decoded_at_a_smaller_scale() -> None:

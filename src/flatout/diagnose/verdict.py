@@ -97,13 +97,15 @@ def next_command(
     # What has to be prepared first, such as a copy of the data, has no settings yet: fix prepares it.
     tried = {r.cause for r in remedies if (r.settings or r.mechanics) and r.semantic_class == "identical"}
     healthy = bool(causes) and causes[0].id == HEALTHY
-    if tried and (healthy or not causes or any(causes[0].id in (c.id, c.hidden_by) for c in causes if c.id in tried)):
+    if tried and (healthy or not causes or causes[0].id in tried):
         return f"flatout fix -- {shell_line(command)}"
     if healthy:
         return f"flatout report {run_id} --markdown"
     # Other last bits are worth a trial where nothing else helps; another result is the user's own choice.
     if causes and any(r.settings and r.cause == causes[0].id and r.semantic_class == "numerics" for r in remedies):
         return f"flatout fix --allow numerics -- {shell_line(command)}"
+    if any(causes[0].id == cause.hidden_by for cause in causes if cause.id in tried):
+        return f"flatout fix -- {shell_line(command)}"
     if causes:  # to be removed by hand
         return f"flatout explain {causes[0].id}"
     # A training may have no end.

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from flatout.record import ProcessRecord
 from flatout.results import Line
 
+_MANY_ROUNDS = 4
+
 
 @dataclass(frozen=True)
 class BothForms:
@@ -171,8 +173,13 @@ class ModelLayouts(BothForms):
 
 
 def parts(first_ns: Sequence[int], second_ns: Sequence[int]) -> tuple[float, float, float]:
-    """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round."""
-    each = [min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False)]
+    """The time of a second way over that of the first: of the fastest rounds, and the least and the most of a round.
+
+    Of four rounds and more, the two that are farthest apart do not count: other programs may have had the cores.
+    """
+    each = sorted(min(second / first, 1.0) for first, second in zip(first_ns, second_ns, strict=False))
+    if len(each) >= _MANY_ROUNDS:
+        each = each[1:-1]
     part = min(min(second_ns) / min(first_ns), 1.0)
     return part, min(*each, part), max(*each, part)
 

@@ -17,6 +17,7 @@ from flatout.predict.pipeline import Change
 # Of a layer's backward pass, that takes two products of one size: one for its input, one for its weights.
 _OF_WEIGHTS = 0.5
 _MOST_SAVED = 0.98  # of a step
+_MOST_OF_PASSES = 1.5  # steps are longer at times; what takes more is not what the training computes
 _LEAST_OF_MEASURED = 0.85  # what a module saves alone, it may not save beside the rest of a step
 
 
@@ -167,6 +168,12 @@ def whole_sequences(context: Context, layers: Sequence[StepwiseLayer]) -> tuple[
     least_s = min(sum(layer.saved_s(layer.high) for layer in layers), passes_s)
     most_s = max(alone_s, passes_s * (1.0 - min(layer.low for layer in layers)))
     return _shorter(context, (alone_s + most_s) / 2, _LEAST_OF_MEASURED * least_s, most_s)
+
+
+def fit_in_step(context: Context, layers: Sequence[BothForms]) -> bool:
+    """Whether layers take no longer, as they were timed, than the passes of a step that they are a part of."""
+    passes_s = context.run.seconds("forward", "loss", "backward") / context.model.batches
+    return sum(one.uses * one.seconds for one in layers if one.seconds is not None) <= _MOST_OF_PASSES * passes_s
 
 
 def as_timed(context: Context, layers: Sequence[BothForms]) -> tuple[Change, Change, Change]:

@@ -17,8 +17,9 @@ import torch
 
 from . import memory_room
 from .device_rates import finish_kernels
-from .kept_batches import NotDoubled, doubled
+from .kept_batches import NotDoubled, copied, doubled
 from .recorder import REC, now
+from .sites import is_user_file
 
 
 class ModulePasses:
@@ -26,17 +27,25 @@ class ModulePasses:
 
     Args:
         module: is copied, and the copy called.
-        args: of a call.
+        args: of a call; they are copied as well.
+        named: names of its other arguments.
+
+    Attributes:
+        args: the copies.
 
     Raises:
         NotDoubled: there are no samples in them, the user's hooks would see the passes, or something outside would.
         Exception: it cannot be copied.
     """
 
-    def __init__(self, module, args):
-        if any(is_hooked(part) for part in module.modules()):
+    def __init__(self, module, args, named=()):
+        if named:
+            raise NotDoubled("the model is called with %s by name" % ", ".join(map(str, named))[:100])
+        parts = list(torch.nn.Module.modules(module))
+        if any(is_hooked(part) for part in parts):
             raise NotDoubled("hooks on the model would see its passes")
-        outside = next(filter(None, map(_reaches_outside, {type(part) for part in module.modules()})), None)
+        outside = next(filter(None, map(_reaches_outside, {type(part) for part in parts})), None)
+        outside = outside or next(filter(None, map(_functions_reach_outside, parts)), None)
         if outside is not None:
             raise NotDoubled(outside)
         lacking = memory_room.lacking()  # of the GPU, too
@@ -47,11 +56,13 @@ class ModulePasses:
             > memory_room.for_copies()
         ):
             raise NotDoubled("the model is too large to be copied")
-        self._args = args
+        self.args: Any = tuple(copied(one) for one in args)
         self.size = len(args[0]) if args and isinstance(args[0], torch.Tensor) and args[0].dim() else 0
         if not self.size:
             raise NotDoubled("the model's first argument is no tensor with samples")
         self._module: Any = copy.deepcopy(module)
+        if not _tensors_of(module).isdisjoint(_tensors_of(self._module)):
+            raise NotDoubled("a copy of the model shares tensors with it")
 
     def joined(self, times):
         """The arguments for this many times the samples, a power of two.
@@ -59,7 +70,7 @@ class ModulePasses:
         Raises:
             NotDoubled: they cannot be joined.
         """
-        args, size = self._args, self.size
+        args, size = self.args, self.size
         while times > 1:
             args, size, times = tuple(_twice(one, size) for one in args), 2 * size, times // 2
         return args
@@ -133,6 +144,9 @@ def _twice(argument, size):
 
 # Names of functions and methods that write somewhere.
 _WRITE = {"write", "writelines", "writerow", "open", "print", "put", "send", "save", "dump", "system", "add_scalar"}
+_WRITE |= {"info", "warning", "log_dict", "log_metrics"}
+_MOST_FUNCTIONS = 64
+_STORES = {"STORE_ATTR"}
 _CONSTANT = (types.ModuleType, type, int, float, complex, str, bytes, tuple, frozenset, type(None), torch.dtype)
 
 
@@ -140,26 +154,68 @@ def _reaches_outside(kind):
     """Why calls of a copy of a module of this class may be seen outside of it, as text; None: nothing shows that."""
     if kind.__module__.partition(".")[0] == "torch":
         return None
-    forward: Any = inspect.unwrap(kind.forward)
-    name = "%s.forward" % kind.__qualname__
-    if not isinstance(forward, types.FunctionType):
-        return "the code of %s is not known" % name
-    return reaches_outside(forward, name)
+    own = [one for one in kind.__mro__[::-1] if one.__module__.partition(".")[0] not in ("torch", "builtins")]
+    members = {name: value for one in own for name, value in vars(one).items()}
+    pending, seen = ["forward"], set[Any]()
+    for name in pending:
+        function: Any = inspect.unwrap(kind.forward) if name == "forward" else members[name]
+        text = "%s.%s" % (kind.__qualname__, name)
+        if not isinstance(function, types.FunctionType):
+            return "the code of %s is not known" % text
+        why = reaches_outside(function, text, seen)
+        if why is not None:
+            return why
+        for used in (used for code in _nested(function.__code__) for used in code.co_names):
+            value = members.get(used)
+            if isinstance(value, (list, dict, set)):
+                return "%s uses %s, which all of its class share" % (text, used)
+            if isinstance(value, types.FunctionType) and used not in pending:
+                pending.append(used)
+    return None
 
 
-def reaches_outside(function, name):
-    """The same of the calls of a function with this name."""
+def _functions_reach_outside(part):
+    """The same of functions that one module has as attributes, which a copy shares with it."""
+    for name, value in vars(part).items():
+        if isinstance(value, types.FunctionType) and value.__module__.partition(".")[0] != "torch":
+            why = reaches_outside(value, "%s.%s" % (type(part).__qualname__, name))
+            if why is not None:
+                return why
+    return None
+
+
+def _tensors_of(module):
+    """Addresses of the objects that a module computes with."""
+    return set(map(id, (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module))))
+
+
+def reaches_outside(function, name, seen=None):
+    """The same of the calls of a function with this name, and of functions that it calls."""
+    seen = set() if seen is None else seen
+    if function in seen or len(seen) > _MOST_FUNCTIONS:
+        return None
+    seen.add(function)
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if any(not isinstance(one, (*_CONSTANT, types.FunctionType, types.BuiltinFunctionType)) for one in defaults):
+        return "%s has a default that is kept between calls" % name
     for code in _nested(function.__code__):
         written = sorted(_WRITE.intersection(code.co_names))
         if written:
             return "%s calls %s()" % (name, written[0])
         if code is function.__code__ and code.co_freevars != () and set(code.co_freevars) - {"__class__"}:
             return "%s uses variables of the function around it" % name
+        operations = {instruction.opname for instruction in dis.get_instructions(code)}
         for instruction in dis.get_instructions(code):
             if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
                 return "%s assigns to the global %s" % (name, instruction.argval)
             if instruction.opname == "LOAD_GLOBAL":
                 value = function.__globals__.get(instruction.argval)
+                if isinstance(value, type) and issubclass(value, torch.nn.Module) and _STORES & operations:
+                    return "%s may change the class %s" % (name, instruction.argval)
+                if isinstance(value, types.FunctionType) and is_user_file(value.__code__.co_filename):
+                    why = reaches_outside(value, value.__qualname__, seen)
+                    if why is not None:
+                        return why
                 if isinstance(value, torch.nn.Module) or not (isinstance(value, _CONSTANT) or callable(value)):
                     return "%s uses the global %s" % (name, instruction.argval)
     return None

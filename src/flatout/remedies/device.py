@@ -7,7 +7,7 @@ from flatout.measure.roofline import NOT_MEASURED
 from flatout.measure.thresholds import MATERIAL_SHARE
 from flatout.predict.context import Context
 from flatout.predict.pipeline import Change
-from flatout.predict.step_changes import as_timed, shorter_step
+from flatout.predict.step_changes import as_timed, fit_in_step, shorter_step
 from flatout.remedies.proposal import IDENTICAL, NUMERICS, Proposal, remedy
 from flatout.results import Cause
 from flatout.units import duration
@@ -40,7 +40,7 @@ def channels_last(context: Context, cause: Cause) -> Proposal | None:
         return None
     layout = "channels_last" if process.convolutions == 2 else "channels_last_3d"
     timed = [one for one in context.run.model_layouts if one.seconds is not None]
-    if timed:
+    if timed and fit_in_step(context, timed):
         if not any(one.part < 1.0 for one in timed):
             return None
         change, least, most = as_timed(context, timed)

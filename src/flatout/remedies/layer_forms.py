@@ -78,8 +78,9 @@ def csr_products(context: Context, cause: Cause) -> Proposal | None:
         context,
         products,
         title="multiply by sparse matrices row by row (CSR)",
-        how="adj = adj.coalesce().to_sparse_csr() once, before the training; where gradients flow through it, also "
-        "adj.t().coalesce().to_sparse_csr() for the backward pass, in a torch.autograd.Function",
+        how="adj.coalesce().to_sparse_csr() once, before the training, and adj.t().coalesce().to_sparse_csr() for the "
+        "backward pass, in a torch.autograd.Function as flatout explain coo_products shows it: without that, a step "
+        "may take longer than before",
         settings={"csr_products": True},
         # By rows and by columns: an index and a value each.
         memory_bytes=sum(2 * 16 * one.values for one in products),
@@ -114,8 +115,9 @@ def pairs_by_product(context: Context, cause: Cause) -> Proposal | None:
         return None
     how = {
         "products": "x @ y.transpose(-2, -1), or torch.einsum",
-        "distances": "torch.cdist(x, y), squared where squares are wanted; it multiplies matrices from 25 rows on",
-        "cosines": "F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).transpose(-2, -1)",
+        "distances": "torch.cdist(x, y), squared where squares are wanted; it multiplies matrices from 25 rows on, and "
+        "rows that are nearly the same lose digits",
+        "cosines": "F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).transpose(-2, -1) of the rows before unsqueeze()",
     }
     return _proposal(
         context,

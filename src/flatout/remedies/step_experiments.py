@@ -129,7 +129,9 @@ def fewer_collections(context: Context, cause: Cause) -> Proposal | None:
 def threads(context: Context, cause: Cause) -> Proposal | None:
     """Compute with the number of threads that was fastest."""
     if cause.id == "crowded_machine" and (fewer := fewer_threads(context)) is not None:
-        return _beside_others(context, fewer)
+        # It is no remedy where more is lost without these processes than gained beside them.
+        lost = fewer.step_s / fewer.tried.unchanged_s if fewer.tried is not None else 0.0
+        return _beside_others(context, fewer) if lost < context.model.now.step_s / fewer.step_s else None
     best = context.run.experiments.best_threads()
     if best is None:
         return None

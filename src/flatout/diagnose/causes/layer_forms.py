@@ -10,7 +10,7 @@ from flatout.diagnose.evidence import place
 from flatout.measure.layer_forms import BothForms
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.predict.context import Context
-from flatout.predict.step_changes import as_timed
+from flatout.predict.step_changes import as_timed, fit_in_step
 from flatout.results import Cause, Evidence
 from flatout.units import duration, percent
 
@@ -163,6 +163,8 @@ def _found(
     first = layers[0]
     if first.seconds is None:
         return Lacks(f"both forms of the layers were not timed: {first.skipped}")
+    if not fit_in_step(context, layers):
+        return Lacks("measured after the window, the layers took longer than both passes of a step")
     usual, least, _ = as_timed(context, layers)
     if context.model.recovered(least) < NOISE_SHARE:
         return None

@@ -21,8 +21,8 @@ def measured(calls):
     if not calls:
         return {"skipped": "no model was called with gradients"}
     try:
-        passes = [ModulePasses(*call) for call in calls]
-        inputs = [([call.args], [one.joined(2)]) for one, call in zip(passes, calls)]
+        passes = [ModulePasses(call.module, call.args, call.named) for call in calls]
+        inputs = [([one.args], [one.joined(2)]) for one in passes]
         single_ns, doubled_ns = [], []
         begun_ns = now()
         with same_random_numbers():

@@ -12,10 +12,17 @@ MOST_MODELS = 4
 
 
 class ModelCall(NamedTuple):
-    """A model that learns, and the arguments of its first call."""
+    """A model that learns, and the arguments of its first call.
+
+    Attributes:
+        module: the model.
+        args: without names.
+        named: names of others.
+    """
 
     module: Any
     args: Any
+    named: Any
 
 
 class ModelInputs:
@@ -23,17 +30,18 @@ class ModelInputs:
 
     def __init__(self):
         self._calls: Any = {}  # id of a module -> its first call
-        self._counts: Any = {}  # the same -> calls
-        self._inside: Any = None  # the outermost module that runs
+        self._counts: Any = {}  # the same -> calls with arguments of the same sizes
+        self._inside: Any = None  # the outermost module that runs, and its arguments
         self._hooks: Any = []
         self._steps = 0
 
     def watch(self):
         """Note the input of each model in the steps that follow; returns what ends that."""
-        self._hooks = [
-            torch_modules.register_module_forward_pre_hook(self._begins),
-            torch_modules.register_module_forward_hook(self._ends),
-        ]
+        try:
+            after = torch_modules.register_module_forward_hook(self._ends, with_kwargs=True)
+        except TypeError:  # torch 2.1 does not tell named arguments
+            return self.unwatch
+        self._hooks = [torch_modules.register_module_forward_pre_hook(self._begins), after]
         return self.unwatch
 
     def unwatch(self):
@@ -45,25 +53,35 @@ class ModelInputs:
     def step_ended(self):
         """A step has ended."""
         self._steps += 1
+        self._inside = None  # a call that raised has no end
 
     @quietly
     def _begins(self, module, args):
         if self._inside is None and torch.is_grad_enabled() and not transformed():
-            self._inside = module
-            learns = next(torch.nn.Module.parameters(module), None) is not None  # a module may have a list by this name
-            if module.training and learns:
-                if id(module) not in self._calls and len(self._calls) < MOST_MODELS:
-                    self._calls[id(module)] = ModelCall(module, kept_arguments(args))
-                self._counts[id(module)] = self._counts.get(id(module), 0) + 1
+            self._inside = module, kept_arguments(args)
 
-    def _ends(self, module, args, output):
-        if module is self._inside:
-            self._inside = None
+    @quietly
+    def _ends(self, module, args, named, output):
+        if self._inside is None or module is not self._inside[0]:
+            return
+        args, self._inside = self._inside[1], None
+        learns = next(torch.nn.Module.parameters(module), None) is not None  # a module may have a list by this name
+        if not module.training or not learns:
+            return
+        if id(module) not in self._calls and len(self._calls) < MOST_MODELS:
+            self._calls[id(module)] = ModelCall(module, args, tuple(named))
+        first = self._calls.get(id(module))
+        if first is not None and _sizes(args) == _sizes(first.args):
+            self._counts[id(module)] = self._counts.get(id(module), 0) + 1
 
     def taken(self):
-        """Calls of models, and how often each was called in a step; nothing of them is held any more."""
+        """Calls of models, and how often each was called so in a step; nothing of them is held any more."""
         found = [
             (call, max(round(self._counts[id(call.module)] / max(self._steps, 1)), 1)) for call in self._calls.values()
         ]
-        self._calls, self._counts = {}, {}
+        self._calls, self._counts, self._inside = {}, {}, None
         return found
+
+
+def _sizes(args):
+    return [tuple(one.shape) for one in args if isinstance(one, torch.Tensor)]

@@ -26,18 +26,23 @@ def measured(calls, step_ns):
     """
     if step_ns > _LONGEST_STEP_NS or REC.process.get("channels_last") is not False:
         return []
-    return [_told(call, count) for call, count in calls if _dimensions(call.module)]
+    try:
+        return [_told(call, count) for call, count in calls if _dimensions(call.module)]
+    except Exception:  # a model of a kind of its own
+        return []
 
 
 def _dimensions(module):
     """Those of the weights of its convolutions; empty: it has none, or one of them is laid out channels last."""
-    weights = [one.weight for one in module.modules() if isinstance(one, _CONVOLUTIONS)]
-    of_pixels = [one for one in weights if one.dim() in LAYOUTS]
+    layers = [one for one in torch.nn.Module.modules(module) if isinstance(one, _CONVOLUTIONS)]
+    # As they are stored: a parametrized weight is computed when it is asked for, which may change the training.
+    weights = [one._parameters.get("weight") for one in layers]
+    of_pixels = [one for one in weights if type(one) is torch.nn.Parameter and one.dim() in LAYOUTS]
     return {one.dim() for one in of_pixels} if all(one.is_contiguous() for one in of_pixels) else set()
 
 
 def _told(call, count):
-    module, args = call
+    module, args, named = call
     layouts = [LAYOUTS[dimensions] for dimensions in sorted(_dimensions(module))]
     given = args[0] if args and isinstance(args[0], torch.Tensor) else torch.empty(0)
     found: Any = {
@@ -49,13 +54,13 @@ def _told(call, count):
     }
 
     def times():
-        own, other = ModulePasses(module, args), ModulePasses(module, args)
+        own, other = ModulePasses(module, args, named), ModulePasses(module, args, named)
         other.lay_out(layouts)
         plain, joined = both_ways.timed(
-            lambda: own.outputs(args),
-            lambda: other.outputs(tuple(map(_laid_out, args))),
-            own.sources(args),
-            other.sources(args),
+            lambda: own.outputs(own.args),
+            lambda: other.outputs(tuple(map(_laid_out, other.args))),
+            own.sources(own.args),
+            other.sources(other.args),
         )
         return {"plain_ns": plain, "joined_ns": joined}
 

@@ -31,7 +31,6 @@ def install(injected, watch):
         _replace(injected, CONV, conv2d)
     if COSINE in injected.wanted:
         _replace(injected, COSINE, cosine_similarity)
-        torch.cosine_similarity = functional.cosine_similarity  # two names of one function
 
 
 def _replace(injected, setting, quick):
@@ -123,6 +122,8 @@ def cosine_similarity(x1, x2, dim=1, eps=1e-8):
             return None
         if one.layout is not torch.strided or one.dtype not in (torch.float32, torch.float64) or one.dtype != x1.dtype:
             return None
+    if type(eps) is not float or eps <= 0:
+        return None
     dims = max(x1.dim(), x2.dim())
     if x1.device != x2.device or type(dim) is not int or not -dims <= dim < dims <= pair_products.MOST_DIMS:
         return None

@@ -5,7 +5,6 @@ same without. Both passes are timed in both forms.
 """
 
 import math
-from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 from ..recorder import REC
 from ..replacements import pair_products
 from . import both_ways
+from .graph_uses import behind_views
 
 _MOST_KINDS = 3  # in the record
 _COPIES = 8  # of what is made for the pairs, that both forms may hold
@@ -43,10 +43,11 @@ class BroadcastPairs:
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
+        uses: GraphUses of the step.
     """
 
-    def __init__(self, line):
-        self._line = line
+    def __init__(self, line, uses):
+        self._line, self._uses = line, uses
         self._saved = False
         self.begin()
 
@@ -54,7 +55,7 @@ class BroadcastPairs:
         """A step begins."""
         self._made: Any = {}  # number of a node -> what is made for all pairs there
         self._divided: Any = {}  # number of a node -> sizes of what was broadcast, and divided by norms
-        self._calls: Any = Counter()  # pairs, what is summed up, and whether its root is taken -> calls
+        self._calls: Any = {}  # pairs, what is summed up, and whether its root is taken -> numbers of nodes
         self._lines: Any = {}
 
     def look(self, name, args, result, made):
@@ -67,9 +68,8 @@ class BroadcastPairs:
             self._combined(name, args, result, made)
 
     def _combined(self, name, args, result, made):
-        if name == "div":
+        if name == "div" and _is_norm(args[1]):
             self._divided[made] = pair_products.own_sizes(args[0], result.dim())
-            return
         if name not in _MADE_BY or not all(isinstance(one, torch.Tensor) for one in args[:2]):
             return
         kind, sizes = _MADE_BY[name], [pair_products.own_sizes(one, result.dim()) for one in args[:2]]
@@ -81,39 +81,42 @@ class BroadcastPairs:
             self._made[made] = _Pairs(kind, left, right, (result.dtype, result.device))
 
     def _summed(self, name, args, shape):
-        pairs = self._behind(args[0].grad_fn, name in _NORMS)
-        if pairs is None or (name in _NORMS and args[1] not in (2, None)):
+        number = self._behind(args[0].grad_fn, name in _NORMS)
+        if number is None or (name in _NORMS and len(args) > 1 and args[1] not in (2, None)):
             return
+        pairs = self._made[number]
         dims = args[2 if name in _NORMS else 1] if len(args) > 1 else None
         dims = {dim % len(shape) for dim in ([dims] if isinstance(dims, int) else dims or range(len(shape)))}
         if any(pairs.left[dim] != pairs.right[dim] for dim in dims):
             return  # a sum over one of the two can be taken before
         key = pairs, tuple(sorted(dims)), name in _NORMS
-        self._calls[key] += 1
+        self._calls.setdefault(key, []).append(number)
         if key not in self._lines:
             self._lines[key] = self._line()
 
     def _behind(self, node, norm):
-        """The pairs that a sum is taken of: products as they are, differences squared, or within a norm."""
-        pairs = self._made.get(_number(node))
-        if pairs is not None:
-            return pairs if norm == (pairs.kind == "distances") else None
+        """The node that made what a sum is taken of: products as they are, differences squared, or within a norm."""
+        number = _number(node)
+        if number in self._made:
+            return number if norm == (self._made[number].kind == "distances") else None
         if node is None or node.name() not in (_SHIFTED if norm else _SQUARED):
             return None
         before = [one for one, _ in node.next_functions if one is not None]
         if len(set(before)) != 1 or (node.name() == "MulBackward0" and len(before) != 2):
             return None
-        pairs = self._made.get(_number(before[0]))
+        number = _number(before[0])
         squared = norm or getattr(node, "_saved_exponent", 2) == 2
-        return pairs if pairs is not None and pairs.kind == "distances" and squared else None
+        return number if squared and number in self._made and self._made[number].kind == "distances" else None
 
     def save(self):
         """Write into the record what the first whole step showed; takes a second at the most where pairs are few."""
         if self._saved:
             return
         self._saved = True
-        most = sorted(self._calls, key=lambda key: -self._calls[key] * _elements(key[0]))
-        found = [_told(key, self._calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
+        # Where they are used once more, they are needed.
+        calls = {key: sum(map(self._uses.once, numbers)) for key, numbers in self._calls.items()}
+        most = sorted(filter(calls.get, calls), key=lambda key: -calls[key] * _elements(key[0]))
+        found = [_told(key, calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
         if found:
             REC.save_process(broadcast_pairs=found)
         self.begin()
@@ -121,6 +124,12 @@ class BroadcastPairs:
 
 def _number(node):
     return None if node is None else node._sequence_nr()
+
+
+def _is_norm(divisor):
+    """Whether norms of rows divide, as in F.cosine_similarity."""
+    node = behind_views(divisor.grad_fn) if isinstance(divisor, torch.Tensor) else None
+    return node is not None and "Norm" in node.name()
 
 
 def _elements(pairs):

@@ -17,6 +17,7 @@ from ..sites import is_user_file
 from .broadcast_pairs import BroadcastPairs
 from .coordinate_products import CoordinateProducts
 from .gathered_weights import GatheredWeights
+from .graph_uses import GraphUses
 from .loss_targets import LossTargets
 from .model_functions import ModelFunctions
 from .read_values import ReadValues
@@ -93,6 +94,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._begun_ns = 0
         self._made = 0  # nodes, as torch counts them
         self._coordinates: Any = CoordinateProducts(_line)
+        self._uses: Any = GraphUses()
+        self._attention: Any = UnfusedAttention(_line, self._uses)
         # What is timed in another form, from what the forward pass shows.
         self._forms: Any = (
             UnmergedLayers(lambda tensor: self._values.number(tensor), _line),
@@ -101,8 +104,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._coordinates,
             GatheredWeights(_line),
             StepwiseProducts(_line),
-            UnfusedAttention(_line),
-            BroadcastPairs(_line),
+            self._attention,
+            BroadcastPairs(_line, self._uses),
         )
         self._cut_behind = False  # the step was too long, and its forward pass had been seen
 
@@ -127,6 +130,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         self._slices.begin()
         self._read.begin()
         self._functions.begin()
+        self._uses.begin()
         for forms in self._forms:
             forms.begin()
 
@@ -214,10 +218,13 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             self._slices.look(func._overloadpacket.__name__, args)
             self._read.look(func._overloadpacket.__name__, args)
         else:
+            if made is not None and torch.is_grad_enabled():
+                self._attention.differentiated()
             self._read.look_back(node._sequence_nr(), made, torch.is_grad_enabled())
         if view:  # it computes nothing
             return
         if node is None:
+            self._uses.look(func._overloadpacket.__name__, args)
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             for forms in self._forms:
                 forms.look(func._overloadpacket.__name__, args, result, made)

@@ -5,7 +5,6 @@ kept for the backward pass. Both passes are timed so, and by the operator of tor
 """
 
 import math
-from collections import Counter, deque
 from typing import Any
 
 import torch
@@ -13,18 +12,14 @@ from torch.nn import functional as F
 
 from ..recorder import REC
 from . import both_ways
+from .graph_uses import VIEWS
 
 _LEAST_WEIGHTS = 1 << 16  # of attention, in a call
 _MOST_NODES = 32  # between the products
 _MOST_KINDS = 3  # in the record
 _COPIES = 10  # of the weights, that both forms may hold
 _DROPPED = 0.1  # where there is dropout: its probability changes no time
-_SOFTMAX = "SoftmaxBackward0"
-# Nodes that may lie between: those that only view, those that scale or mask, and dropout.
-_VIEWS = ("View", "UnsafeView", "ReshapeAlias", "Expand", "Clone", "Transpose", "Permute", "Squeeze", "Unsqueeze", "T")
-_BETWEEN = {"%sBackward%d" % (name, n) for name in (*_VIEWS, "ToCopy", "NativeDropout", "Mul", "Div") for n in (0, 1)}
-_MASKS = {"%sBackward%d" % (name, n) for name in ("MaskedFill", "Add", "Sub", "Where") for n in (0, 1)}
-_DROPOUT = {"NativeDropoutBackward0", "MulBackward0"}
+_SAMPLED = 4096  # values of a mask after the softmax, that show whether it is dropout
 
 
 class UnfusedAttention:
@@ -32,17 +27,18 @@ class UnfusedAttention:
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
+        uses: GraphUses of the step.
     """
 
-    def __init__(self, line):
-        self._line = line
+    def __init__(self, line, uses):
+        self._line, self._uses = line, uses
         self._saved = False
         self.begin()
 
     def begin(self):
         """A step begins."""
         self._products: Any = {}  # number of a node -> sizes of the operands of a batched product
-        self._calls: Any = Counter()  # a form of attention -> calls
+        self._calls: Any = {}  # a form of attention -> numbers of the nodes of each call
         self._lines: Any = {}
 
     def look(self, name, args, _, made):
@@ -51,55 +47,112 @@ class UnfusedAttention:
             return
         weights, values = args[:2]
         self._products[made] = tuple(weights.shape), tuple(values.shape)
-        if weights.numel() < _LEAST_WEIGHTS or 1 in weights.shape[1:]:
+        if weights.numel() < _LEAST_WEIGHTS or 1 in weights.shape[1:] or weights.stride(2) != 1:
             return
-        found = self._scores(weights.grad_fn)
+        found = _Path(self._products).followed(weights.grad_fn)
         if found is None:
             return
-        (queries, keys), masked, dropped = found
+        queries, keys = found.operands
         if (queries[1], keys[2]) != tuple(weights.shape[1:]) or queries[0] != len(weights):
             return
-        form = (*weights.shape, queries[2], values.shape[2]), masked, dropped, weights.dtype, weights.device
-        self._calls[form] += 1
+        sizes = (*weights.shape, queries[2], values.shape[2])
+        form = sizes, found.masked, found.dropped, weights.dtype, weights.device
+        self._calls.setdefault(form, []).append(found.numbers)
         if form not in self._lines:
             self._lines[form] = self._line()
 
-    def _scores(self, node):
-        """Sizes of the operands that weights were made of by a softmax; whether some are masked, and dropped."""
-        pending: Any = deque([(node, False, False, False)])
-        for _ in range(_MOST_NODES):
-            if not pending:
-                break
-            node, softmax, masked, dropped = pending.popleft()
-            if node is None:
-                continue
-            name = node.name()
-            if softmax and name == "BmmBackward0":
-                product = self._products.get(node._sequence_nr())
-                if product is not None:
-                    return product, masked, dropped
-                continue
-            if name == _SOFTMAX and not softmax:
-                softmax = True
-            elif name in _MASKS and softmax:
-                masked = True
-            elif name in _BETWEEN:
-                dropped = dropped or (not softmax and name in _DROPOUT)
-            else:
-                continue
-            pending += [(before, softmax, masked, dropped) for before, _ in node.next_functions]
-        return None
+    def differentiated(self):
+        """The gradient gets a gradient, which torch's operator does not have on every device."""
+        self._saved = True
+
+    def _used_once(self, numbers):
+        return all(map(self._uses.once, numbers))
 
     def save(self):
         """Write into the record what the first whole step showed; takes a second at the most where weights are few."""
         if self._saved:
             return
         self._saved = True
-        most = sorted(self._calls, key=lambda form: -self._calls[form] * math.prod(form[0][:3]))
-        found = [_told(form, self._calls[form], self._lines[form]) for form in most[:_MOST_KINDS]]
+        # Where weights or scores are used once more, they are needed.
+        calls = {form: sum(map(self._used_once, each)) for form, each in self._calls.items()}
+        most = sorted(filter(calls.get, calls), key=lambda form: -calls[form] * math.prod(form[0][:3]))
+        found = [_told(form, calls[form], self._lines[form]) for form in most[:_MOST_KINDS]]
         if found:
             REC.save_process(unfused_attention=found)
         self.begin()
+
+
+class _Path:
+    """The way from weights back to the product that their scores are.
+
+    Attributes:
+        operands: sizes of those of the product.
+        numbers: of the nodes on the way whose values no other operator may take.
+        masked: some scores are left out.
+        dropped: some weights are.
+    """
+
+    def __init__(self, products):
+        self._products = products
+        self.operands: Any = None
+        self.numbers: Any = []
+        self.masked = self.dropped = False
+
+    def followed(self, node):
+        """The path, if it ends at a product; None: this is no attention of torch's."""
+        softmax = False
+        for _ in range(_MOST_NODES):
+            if node is None:
+                return None
+            name = node.name().rpartition("Backward")[0]
+            if node.name() not in VIEWS:
+                self.numbers.append(node._sequence_nr())
+            if name == "Bmm" and softmax:
+                self.operands = self._products.get(self.numbers[-1])
+                return None if self.operands is None else self
+            if name == "Softmax" and not softmax and _is_last(node):
+                softmax = True
+            elif node.name() not in VIEWS and not (self._scores if softmax else self._weights)(name, node):
+                return None
+            before = [one for one, _ in node.next_functions if one is not None]
+            if len(before) != 1:
+                return None  # what it was joined with has gradients, such as a bias that is learned
+            node = before[0]
+        return None
+
+    def _scores(self, name, node):
+        """Whether a node scales or masks scores."""
+        if name in ("MaskedFill", "Add", "Sub", "Where"):
+            self.masked = True
+            return True
+        return name in ("Mul", "Div") and _is_number(node)
+
+    def _weights(self, name, node):
+        """Whether a node is dropout."""
+        if name == "NativeDropout" or (name == "Mul" and _is_dropout(getattr(node, "_saved_other", None))):
+            self.dropped = True
+            return True
+        return False
+
+
+def _is_last(softmax):
+    """Whether weights add up to one over the last dimension."""
+    shape = softmax._saved_result.shape
+    return softmax._saved_dim % (1 << 64) in (len(shape) - 1, (1 << 64) - 1)
+
+
+def _is_number(node):
+    """Whether a product or a quotient is with a number."""
+    other = getattr(node, "_saved_other", None)
+    return not isinstance(other, torch.Tensor) or other.numel() == 1
+
+
+def _is_dropout(mask):
+    """Whether a mask holds zeros and one value above one."""
+    if not isinstance(mask, torch.Tensor) or not mask.numel():
+        return False
+    values = mask.detach().flatten()[:_SAMPLED].unique()
+    return len(values) == 2 and float(values[0]) == 0.0 and float(values[1]) > 1.0
 
 
 def _told(form, calls, line):

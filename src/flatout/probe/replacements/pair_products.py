@@ -7,7 +7,6 @@ operands that are broadcast, on two cores of an AMD EPYC.
 import math
 
 import torch
-from torch.nn import functional as F
 
 LEAST_ELEMENTS = 1 << 16  # of the array of all pairs
 LEAST_TIMES = 4  # that it is larger than the operands
@@ -65,4 +64,10 @@ def cosines(x, y, dim, epsilon=1e-8):
         dim: along which both have their values.
         epsilon: the least norm.
     """
-    return product(F.normalize(x, dim=dim, eps=epsilon), F.normalize(y, dim=dim, eps=epsilon), (dim % x.dim(),))
+    return product(_normalized(x, dim, epsilon), _normalized(y, dim, epsilon), (dim % x.dim(),))
+
+
+def _normalized(x, dim, epsilon):
+    norm = torch.linalg.vector_norm(x, dim=dim, keepdim=True)
+    # As in F.cosine_similarity: the least norm has no gradient of its own, and takes none away.
+    return x / (norm + (norm.detach().clamp_min(epsilon) - norm.detach()))
