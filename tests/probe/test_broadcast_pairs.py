@@ -36,7 +36,10 @@ OTHERS: dict[str, Form] = {
     "cubes": lambda x, y: ((x[:, None] - y[None]) ** 3).sum(-1),
     "differences": lambda x, y: (x[:, None] - y[None]).sum(-1),
     "weighted differences": lambda x, y: ((x[:, None] - y[None]) * torch.ones(50, 60, 64)).sum(-1),
-    "all at once": lambda x, y: (x[:, None] - y[None]).norm(),
+    "all at once": lambda x, y: (x[:, None] - y[None]).norm() + torch.linalg.vector_norm(x[:, None] - y[None], 2),
+    "all at once, cubes": lambda x, y: (
+        torch.linalg.vector_norm(x[:, None] - y[None], 3) + (x[:, None] - y[None]).norm(3)
+    ),
     "scaled products": lambda x, y: ((x[:, None].expand(50, 60, 64) / 2.0) * (y[None].expand(50, 60, 64) / 3.0)).sum(
         -1
     ),

@@ -192,8 +192,10 @@ def _tensors_of(module):
 def reaches_outside(function, name, seen=None):
     """The same of the calls of a function with this name, and of functions that it calls."""
     seen = set() if seen is None else seen
-    if function in seen or len(seen) > _MOST_FUNCTIONS:
+    if function in seen:
         return None
+    if len(seen) == _MOST_FUNCTIONS:
+        return "%s is one of more functions than are looked at" % name
     seen.add(function)
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     if any(not isinstance(one, (*_CONSTANT, types.FunctionType, types.BuiltinFunctionType)) for one in defaults):

@@ -85,7 +85,8 @@ class BroadcastPairs:
         if number is None or (name in _NORMS and len(args) > 1 and args[1] not in (2, None)):
             return
         pairs = self._made[number]
-        dims = args[2 if name in _NORMS else 1] if len(args) > 1 else None
+        place = 2 if name in _NORMS else 1
+        dims = args[place] if len(args) > place else None  # what is as by default at the end is left out
         dims = {dim % len(shape) for dim in ([dims] if isinstance(dims, int) else dims or range(len(shape)))}
         if any(pairs.left[dim] != pairs.right[dim] for dim in dims):
             return  # a sum over one of the two can be taken before

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch.nn.modules import module as torch_modules
 
-from ..kept_batches import NotDoubled
+from ..kept_batches import NotDoubled, copied
 from ..module_passes import ModulePasses, kept_arguments, same_random_numbers, transformed
 from ..recorder import now, quietly
 
@@ -93,6 +93,7 @@ def timed(module, count, args):
         args: of one of them. A single vector stands for a batch of one.
     """
     try:
+        args = tuple(copied(one) for one in args)  # a pass may change them
         if all(one.dim() == 1 for one in args if isinstance(one, torch.Tensor)):
             batch = tuple(one[None] if isinstance(one, torch.Tensor) else one for one in args)
         else:
