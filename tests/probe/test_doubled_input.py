@@ -27,7 +27,7 @@ def measured(net: nn.Module, *inputs: Any) -> tuple[dict[str, Any], ModelInputs]
 
 
 def doubled(inputs: ModelInputs) -> dict[str, Any]:
-    found: dict[str, Any] = doubled_input.measured([call for call, _ in inputs.taken()])
+    found: dict[str, Any] = doubled_input.measured([call for call, _ in inputs.taken()], inputs.lacking)
     return found
 
 
@@ -173,3 +173,12 @@ def test_an_input_of_an_unknown_kind_is_not_doubled() -> None:
 
     found, _ = measured(Reads(), {"pixels": torch.randn(4, 6)})
     assert found == {"skipped": "the model's first argument is no tensor with samples"}
+
+
+def test_where_torch_does_not_tell_named_arguments_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def older(hook: Any, *, always_call: bool = False) -> Any:
+        raise AssertionError("it has no with_kwargs")
+
+    monkeypatch.setattr(torch.nn.modules.module, "register_module_forward_hook", older)
+    found, _ = measured(Counting(), torch.randn(5, 6))
+    assert found == {"skipped": "this torch does not tell which arguments models are given by name"}

@@ -37,6 +37,7 @@ LIKE: dict[str, tuple[bool, bool, Callable[[Tensor, Tensor, Tensor], Tensor]]] =
     "a mask that is added": (True, False, lambda q, k, v: (scores(q, k) + MASK * -1e9).softmax(-1) @ v),
     "where": (True, False, lambda q, k, v: scores(q, k).where(~MASK, torch.tensor(-1e9)).softmax(-1) @ v),
     "dropout": (False, True, dropped),
+    "dropout of a GPU": (False, True, lambda q, k, v: torch.native_dropout(scores(q, k).softmax(-1), 0.1, True)[0] @ v),
     "einsum": (False, False, by_einsum),
     "queries scaled": (False, False, lambda q, k, v: torch.matmul(q * 0.25, k.mT).softmax(-1).matmul(v)),
 }

@@ -185,7 +185,7 @@ def _functions_reach_outside(part):
 
 
 def _tensors_of(module):
-    """Addresses of the objects that a module computes with."""
+    """Identities of a module's parameters and buffers."""
     return set(map(id, (*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module))))
 
 

@@ -284,7 +284,7 @@ class ChangedSteps:
         self.inputs.unwatch()
         calls = self.inputs.taken()
         if not self.by_batches:  # of batches that a DataLoader gives, whole steps are doubled later
-            REC.save_process(doubled_input=doubled_input.measured([call for call, _ in calls]))
+            REC.save_process(doubled_input=doubled_input.measured([call for call, _ in calls], self.inputs.lacking))
         layouts = model_layouts.measured(calls, self.step_ns)
         if layouts:
             REC.save_process(model_layouts=layouts)

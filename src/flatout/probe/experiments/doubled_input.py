@@ -12,14 +12,15 @@ ROUNDS = 7
 BUDGET_NS = 1_500_000_000
 
 
-def measured(calls):
+def measured(calls, lacking):
     """For the record: samples and ns of the passes with them and with twice as many; or why there are none.
 
     Args:
         calls: of the training's models in a step.
+        lacking: why there are none, if there are none.
     """
     if not calls:
-        return {"skipped": "no model was called with gradients"}
+        return {"skipped": lacking}
     try:
         passes = [ModulePasses(call.module, call.args, call.named) for call in calls]
         inputs = [([one.args], [one.joined(2)]) for one in passes]

@@ -26,9 +26,14 @@ class ModelCall(NamedTuple):
 
 
 class ModelInputs:
-    """Notes the calls of models between ``watch`` and what it returns."""
+    """Notes the calls of models between ``watch`` and what it returns.
+
+    Attributes:
+        lacking: why there are none, if there are none.
+    """
 
     def __init__(self):
+        self.lacking = "no model was called with gradients"
         self._calls: Any = {}  # id of a module -> its first call
         self._counts: Any = {}  # the same -> calls with arguments of the same sizes
         self._inside: Any = None  # the outermost module that runs, and its arguments
@@ -39,7 +44,8 @@ class ModelInputs:
         """Note the input of each model in the steps that follow; returns what ends that."""
         try:
             after = torch_modules.register_module_forward_hook(self._ends, with_kwargs=True)
-        except TypeError:  # torch 2.1 does not tell named arguments
+        except TypeError:
+            self.lacking = "this torch does not tell which arguments models are given by name"
             return self.unwatch
         self._hooks = [torch_modules.register_module_forward_pre_hook(self._begins), after]
         return self.unwatch

@@ -7,14 +7,11 @@ from typing import Any
 import torch
 
 # Nodes of views, and of copies that hold the same values: what takes them takes what they were made of.
-VIEWS = frozenset(
-    "%sBackward%d" % (name, number)
-    for name in (
-        *("View", "UnsafeView", "ReshapeAlias", "Expand", "Clone", "Transpose", "Permute", "Squeeze", "Unsqueeze"),
-        *("T", "Alias", "Contiguous", "ToCopy"),
-    )
-    for number in (0, 1)
+VIEW_NAMES = (
+    *("View", "UnsafeView", "ReshapeAlias", "Expand", "Clone", "Transpose", "Permute", "Squeeze", "Unsqueeze"),
+    *("T", "Alias", "ToCopy"),
 )
+VIEWS = frozenset("%sBackward%d" % (name, number) for name in VIEW_NAMES for number in (0, 1))
 # Copies, since who takes them counts, and what only takes the shape.
 _NOT_COUNTED = ("_unsafe_view", "clone", "_to_copy", "empty_like", "zeros_like", "ones_like", "rand_like")
 _ATTENTION = "multi_head_attention_forward"

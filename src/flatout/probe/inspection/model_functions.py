@@ -28,8 +28,10 @@ class ModelFunctions:
         Args:
             made: the node that its own backward pass will have, or None.
         """
-        frame = user_frame() if made is not None and not self._saved else None
-        if frame is not None and len(self._codes) < _MOST:
+        if made is None or self._saved or len(self._codes) == _MOST:
+            return
+        frame = user_frame()
+        if frame is not None:
             self._codes[frame.f_code] = None
 
     def save(self):

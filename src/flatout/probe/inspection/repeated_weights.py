@@ -10,6 +10,7 @@ import torch
 
 from ..device_rates import best_s, timer, values
 from . import repeated_modules
+from .graph_uses import VIEW_NAMES
 
 LEAST_CALLS = 8  # that do not depend on each other
 MOST_LOOPS, MOST_FOLLOWED = 2, 3  # loops, and weights in each, whose products are searched for dependence
@@ -18,7 +19,6 @@ MOST_ELEMENTS = 1 << 22  # of their inputs
 BUDGET_S = 0.06
 _PRODUCTS = ("Addmm", "Mm", "Mv", "Addmv", "Bmm", "Baddbmm", "Linear", "Convolution")
 # What only shows a weight in another form.
-_VIEWS = ("T", "Transpose", "Permute", "View", "UnsafeView", "Expand", "Unsqueeze", "Squeeze", "Clone", "ToCopy")
 
 
 class RepeatedWeights:
@@ -97,7 +97,7 @@ def _uses(nodes):
         if type(node).__name__ == "AccumulateGrad":
             if node.variable.dim() >= 2:
                 shown[id(node)] = node.variable
-        elif name in _VIEWS and len(behind) == 1 and behind[0] in shown:
+        elif name in VIEW_NAMES and len(behind) == 1 and behind[0] in shown:
             shown[id(node)] = shown[behind[0]]
         elif name.endswith(_PRODUCTS):
             products += 1

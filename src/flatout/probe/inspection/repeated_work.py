@@ -224,7 +224,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         if view:  # it computes nothing
             return
         if node is None:
-            self._uses.look(func._overloadpacket.__name__, args)
+            if self.left == _STEPS:
+                self._uses.look(func._overloadpacket.__name__, args)
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             for forms in self._forms:
                 forms.look(func._overloadpacket.__name__, args, result, made)
