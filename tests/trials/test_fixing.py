@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from flatout.errors import CommandError, Interrupted, UsageError
+from flatout.measure.crowding import Contention
 from flatout.report.fix import lines, to_dict
 from flatout.results import Diagnosis, Gain
 from flatout.results import RemedyBundle as Bundle
@@ -42,6 +43,24 @@ def test_what_gains_is_kept_and_the_whole_is_proved(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 80
     shown = json.loads(json.dumps(to_dict(found)))
     assert shown["proof"]["speedup"] == pytest.approx(1.8, rel=0.01) and shown["kept"][0]["remedy"] == "workers"
+
+
+def test_runs_that_others_left_very_different_cores_prove_nothing(tmp_path: Path) -> None:
+    class Crowded(Machine):
+        """Others take 1.2 of 2 cores from the runs without the remedy."""
+
+        def run(self, setup: TrialSetup, settings: Mapping[str, Any], deadline_s: float = 0.0) -> TrialRun:
+            made = super().run(setup, settings, deadline_s)
+            assert made.speed is not None
+            taken = Contention(0.0 if settings else 1.2, 1.0, 2)
+            return replace(made, speed=replace(made.speed, contention=taken))
+
+    found = fixed(tmp_path, Crowded([remedy("workers", 2.0, num_workers=4)], {"num_workers": 7.6}))
+    assert [trial.outcome for trial in found.tried] == ["unconfirmed"] and found.tried[0].ratio.pairs == 4
+    assert found.proof is None and not found.settings
+    said = " ".join("\n".join(lines(found)).split())
+    assert "which alone may account for 2.5x" in said
+    assert "needs a machine on which other processes leave both the same cores" in said
 
 
 def test_a_change_of_the_training_needs_leave(tmp_path: Path) -> None:

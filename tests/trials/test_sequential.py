@@ -1,11 +1,12 @@
 """When a trial is decided: proved, ruled out, beyond hope, or worth another pair."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from flatout.compare.ratio import Ratio
-from flatout.trials.sequential import MOST_PAIRS, chance_of_proof, decided, gains, hopeless, pairs_needed
+from flatout.trials.sequential import MOST_PAIRS, chance_of_proof, clears, decided, gains, hopeless, pairs_needed
 
 
 def ratio(factor: float, error: float, pairs: int) -> Ratio:
@@ -16,6 +17,13 @@ def ratio(factor: float, error: float, pairs: int) -> Ratio:
 def test_a_clear_gain_of_one_pair_gets_a_second_one_and_is_then_decided() -> None:
     assert not gains(ratio(3.0, 0.05, 1)) and not decided(ratio(3.0, 0.05, 1)) and not hopeless(ratio(3.0, 0.05, 1))
     assert gains(ratio(3.0, 0.05, 2)) and decided(ratio(3.0, 0.05, 2))
+
+
+def test_pairs_that_other_processes_left_very_different_cores_decide_nothing() -> None:
+    for uneven in (3.0, 1 / 3.0):
+        found = replace(ratio(7.6, 0.3, 2), uneven=uneven)
+        assert clears(found) and not gains(found) and not decided(found)
+    assert gains(replace(ratio(7.6, 0.3, 2), uneven=1.4))
 
 
 @pytest.mark.parametrize("found", [ratio(0.6, 0.05, 1), ratio(1.0, 0.01, 1), ratio(1.0, 0.04, 2)])

@@ -14,6 +14,8 @@ from flatout.units import factor, percent
 
 # 5% of a normal distribution lie beyond this many standard deviations, on either side.
 _NORMAL95 = 1.645
+# Other processes that alone may have made a larger factor than this: the pairs compare the machine, not the training.
+_DISTORTING = 1.5
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class Ratio:
         if abs(math.log(self.uneven)) <= NOISE_SHARE:
             return ""
         return f"other processes left the two unequal cores, which alone may account for {factor(self.uneven)}"
+
+    @property
+    def distorted(self) -> bool:
+        """True if other processes alone may have made so large a factor that these pairs prove nothing."""
+        return abs(math.log(self.uneven)) > math.log(_DISTORTING)
 
     def slower_than(self, share: float) -> bool:
         """True if, over the whole interval, B has lost more than ``share`` of the speed of A."""

@@ -124,6 +124,8 @@ def _proved(proof: Proof) -> str:
     span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
     if ratio.low <= 1.0:
         return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though trials gained."
+    if ratio.distorted:
+        return f"Not proved: {factor(ratio.factor)} ({span}): {ratio.disturbed}."
     if not proof.loss_passed:
         return f"Faster, {factor(ratio.factor)} ({span}), but the losses do not agree: {proof.loss}."
     return f"Proved: {factor(ratio.factor)} as fast ({span})."

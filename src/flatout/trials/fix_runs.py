@@ -155,6 +155,8 @@ class FixRuns:
             before_s: of the budget, that was spent before the pairs.
             threshold: that the gain has to clear.
         """
+        if ratio.distorted:
+            return "needs a machine on which other processes leave both the same cores"
         pairs = pairs_needed(ratio, threshold)
         if pairs is None:
             return "the pairs of runs differ too much to say how many more it needs"

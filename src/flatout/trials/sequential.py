@@ -23,8 +23,8 @@ def clears(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
 
 
 def gains(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:
-    """True if the whole interval clears the threshold, with enough pairs to keep a remedy."""
-    return ratio.pairs >= LEAST_PAIRS and clears(ratio, threshold)
+    """True if the whole interval clears the threshold, with enough pairs to keep a remedy, on cores shared evenly."""
+    return ratio.pairs >= LEAST_PAIRS and clears(ratio, threshold) and not ratio.distorted
 
 
 def hopeless(ratio: Ratio, threshold: float = NOISE_SHARE) -> bool:

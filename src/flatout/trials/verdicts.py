@@ -105,7 +105,7 @@ def _outcome(ratio: Ratio, losses: LossCheck, other: str, diverged: bool) -> tup
     if diverged:
         return DIVERGED, f"breaks the training: {losses.text}"
     # The interval of one pair knows nothing of a disturbance that lasted as long as a run.
-    if ratio.high < 1.0 and ratio.pairs >= LEAST_PAIRS and not other:
+    if ratio.high < 1.0 and ratio.pairs >= LEAST_PAIRS and not other and not ratio.distorted:
         return SLOWER, "slower"
     if ruled_out(ratio) and ratio.pairs >= LEAST_PAIRS and not other:
         if ratio.high <= 1.0 + _OPEN:
