@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from flatout.diagnose.causes import HEALTHY
 from flatout.diagnose.causes.device import small_batch
 from flatout.diagnose.ranking import judge
 from flatout.diagnose.verdict import verdict
@@ -100,6 +101,15 @@ def test_where_replayed_steps_take_as_long_no_remedy_of_the_input_is_shown() -> 
         "no change of the input would make it faster."
     )
     assert propose(plain := Context.of(starved(uses_gpu=True)), judge(plain)[0])[0]
+
+
+def test_a_wait_that_steps_with_their_batch_there_keep_is_no_fault() -> None:
+    # 20% of the time is waited for batches.
+    waiting = starved(uses_gpu=True, wait=0.010, busy={"forward": 0.040}, cpu=0.050)
+    assert not [one for one in judge(Context.of(waiting))[0] if one.id == HEALTHY]
+    causes, _ = judge(run(waiting, replayed=replayed(0.048)))
+    assert causes[0].id == HEALTHY
+    assert not [one for one in judge(run(waiting, replayed=replayed(0.040)))[0] if one.id == HEALTHY]
 
 
 def test_a_cause_of_the_wait_that_the_replayed_steps_contradict_loses_share_and_confidence() -> None:

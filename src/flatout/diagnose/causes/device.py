@@ -14,6 +14,7 @@ from flatout.measure.measured_run import MeasuredRun
 from flatout.measure.thresholds import DOMINANT_SHARE, LEADING_SHARE, MATERIAL_SHARE, NOISE_SHARE
 from flatout.predict.context import Context
 from flatout.predict.measured import fixed_part
+from flatout.predict.pipeline import Change
 from flatout.predict.step_changes import shorter_step
 from flatout.results import Cause, Evidence
 from flatout.units import counted, duration, percent
@@ -196,8 +197,10 @@ def compute_bound(context: Context) -> Found | Lacks | None:
         compute = compute + run.ledger.share("device_sync") if busy is None else max(compute, busy)
     if run.ranks is not None and run.ranks.straggler != run.ranks.lead:
         compute -= run.ranks.waited_share  # spent in the exchange of gradients, waiting for another rank
+    # Of the wait, what steps keep whose batches were already there is no fault of the input.
+    lost = wait if context.fitted is None else min(wait, 1.0 - 1.0 / context.fitted.most(Change()))
     # Slightly more waiting than the limit is no fault either if there is eight times as much computation.
-    if compute < DOMINANT_SHARE or wait >= max(LEADING_SHARE, compute / 8):
+    if compute < DOMINANT_SHARE or lost >= max(LEADING_SHARE, compute / 8):
         return None
     return Found(
         title="the model's own computation sets the pace, and batches are ready in time",
