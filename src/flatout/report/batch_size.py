@@ -8,6 +8,7 @@ from typing import Any
 from flatout.predict.learning_rate import LINEAR
 from flatout.remedies.proposal import OPTIMISATION
 from flatout.report.layout import shell_lines, wrap
+from flatout.report.ratios import bounds
 from flatout.terminal_text import one_line
 from flatout.trials.batch_keeping import keeping
 from flatout.trials.batch_sizes import WITHIN, BatchSizes, SizeRuns
@@ -38,7 +39,7 @@ def verdict(found: BatchSizes) -> str:
         return (
             f"Batch size {own}, which the command has, is enough: {_rate(knee)}, and {_nothing_faster(found)}.{doubt}"
         )
-    span = f"{factor(gain.low, like=gain.factor)} to {factor(gain.high, like=gain.factor)}, 90% interval"
+    span = f"{bounds(gain)}, 90% interval"
     if knee.size < own:
         return (
             f"Batch size {knee.size} is enough: {_rate(knee)}, {factor(gain.factor)} the speed of {own}, which the "

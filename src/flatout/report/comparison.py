@@ -11,6 +11,7 @@ from flatout.compare.crowding import crowded
 from flatout.compare.speed import Speed
 from flatout.measure.account_ids import LABELS
 from flatout.report.layout import short_command, wrap
+from flatout.report.ratios import bounds
 from flatout.terminal_text import one_line
 from flatout.units import counted, duration, factor, percent
 
@@ -53,7 +54,7 @@ def figures(comparison: Comparison) -> tuple[list[str], list[str]]:
 def verdict(comparison: Comparison) -> str:
     """One sentence."""
     ratio = comparison.ratio
-    interval = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}"
+    interval = bounds(ratio)
     if not ratio.resolved:
         return f"Indistinguishable at 90%: B runs at {factor(ratio.factor)} of A ({interval})."
     if ratio.factor > 1:

@@ -8,6 +8,7 @@ from typing import Any
 
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.layout import wrap
+from flatout.report.ratios import bounds, faster
 from flatout.terminal_text import one_line, shell_line
 from flatout.trials.export import Export
 from flatout.trials.result import KEPT, UNCONFIRMED, UNMEASURED, FixResult, Proof, Trial
@@ -121,14 +122,14 @@ def _capital(text: str) -> str:
 
 def _proved(proof: Proof) -> str:
     ratio = proof.ratio
-    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
+    span = f"{bounds(ratio)}, 90% interval"
     if ratio.low <= 1.0:
         return f"Not proved: {factor(ratio.factor)} ({span}) is within noise, though trials gained."
     if ratio.distorted:
         return f"Not proved: {factor(ratio.factor)} ({span}): {ratio.disturbed}."
     if not proof.loss_passed:
         return f"Faster, {factor(ratio.factor)} ({span}), but the losses do not agree: {proof.loss}."
-    return f"Proved: {factor(ratio.factor)} as fast ({span})."
+    return f"Proved: {faster(ratio)}."
 
 
 def _proof(fixed: FixResult) -> list[str]:

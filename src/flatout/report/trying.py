@@ -10,6 +10,7 @@ from flatout.compare.comparison import AMOUNT, Comparison
 from flatout.measure.thresholds import NOISE_SHARE
 from flatout.report.comparison import evened_note, figures
 from flatout.report.layout import left, right, shorten_middle, wrap
+from flatout.report.ratios import bounds, faster
 from flatout.terminal_text import one_line
 from flatout.trials.try_result import (
     DIFFERS,
@@ -62,11 +63,11 @@ def verdict(one: Judged, several: bool = False) -> str:
     ratio = one.ratio
     if ratio is None:
         return f"{head}Not proved: {'' if one.outcome == UNMEASURED else 'it '}{one.why}."
-    span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}, 90% interval"
+    span = f"{bounds(ratio)}, 90% interval"
     measured = f"{factor(ratio.factor)} ({span}, {counted(ratio.pairs, 'pair')})"
     if one.outcome == PROVED:
         compared = f": {one.losses.text}" if one.losses is not None else ""
-        return f"{head}Proved: {factor(ratio.factor)} as fast ({span}), and it trains the same{compared}."
+        return f"{head}Proved: {faster(ratio)}, and it trains the same{compared}."
     if one.outcome == SLOWER:
         return f"{head}Slower: {measured} of the speed without it."
     if one.outcome == DIFFERS:
@@ -83,7 +84,7 @@ def _ranking(tried: TryResult) -> list[str]:
     for place, one in enumerate(tried.candidates, 1):
         ratio = one.ratio
         speed = factor(ratio.factor) if ratio else "-"
-        span = f"{factor(ratio.low, like=ratio.factor)} to {factor(ratio.high, like=ratio.factor)}" if ratio else ""
+        span = bounds(ratio) if ratio else ""
         head = f"  {place:<3}{speed:>7}  {span:14}  {_WORDS.get(one.outcome, one.outcome):20}"
         text.append(head + shorten_middle(one_line(one.title), WIDTH - len(head), "..."))
     return text

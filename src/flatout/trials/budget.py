@@ -145,10 +145,14 @@ class Budget:
         return self.room(runs + self._proof_runs(kept), longer_s)
 
     def shortage(self, runs: int, kept: bool = False) -> str:
-        """Half a sentence for the end: the time left, and that which these runs and a proof after them take."""
+        """What to say at the end: the time left, that which these runs and a proof after them take, and a budget."""
         runs += self._proof_runs(kept)
         needed_s = _MARGIN * runs * self.run_s
-        return f"{duration(max(self.left_s, 0.0))} left, and {counted(runs, 'run')} take about {duration(needed_s)}"
+        left_s = max(self.left_s, 0.0)
+        return (
+            f"{duration(left_s)} left, and {counted(runs, 'run')} take about {duration(needed_s)}: "
+            f"--budget {as_option(self.total_s + needed_s - left_s)}"
+        )
 
     def _proof_runs(self, kept: bool) -> int:
         return (4 if self.total_s > AMPLE_RUNS * self.run_s else 2) if kept else 0

@@ -300,9 +300,7 @@ def _longer(failed: TrialRun) -> int:
 
 def _proved(ratio: Ratio) -> bool:
     """True if the proof needs no further pair: any gain counts, now that each remedy cleared the threshold."""
-    return ratio.pairs >= LEAST_PAIRS and (
-        (ratio.resolved and not ratio.distorted) or decided(ratio, threshold=0.0)
-    )
+    return ratio.pairs >= LEAST_PAIRS and ((ratio.resolved and not ratio.distorted) or decided(ratio, threshold=0.0))
 
 
 def clean(folder: Path) -> None:
