@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional as F
 
-from ..recorder import REC
 from ..replacements import pair_products
 from . import both_ways
+from .form_observer import FormObserver
 from .graph_uses import behind_views
 
 _MOST_KINDS = 3  # in the record
@@ -38,7 +38,7 @@ class _Pairs(NamedTuple):
     like: Any
 
 
-class BroadcastPairs:
+class BroadcastPairs(FormObserver):
     """Finds them among the operators of a step.
 
     Args:
@@ -46,21 +46,20 @@ class BroadcastPairs:
         uses: GraphUses of the step.
     """
 
+    record = "broadcast_pairs"
+
     def __init__(self, line, uses):
         self._line, self._uses = line, uses
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._made: Any = {}  # number of a node -> what is made for all pairs there
         self._divided: Any = {}  # number of a node -> sizes of what was broadcast, and divided by norms
         self._calls: Any = {}  # pairs, what is summed up, and whether its root is taken -> numbers of nodes
         self._lines: Any = {}
 
     def look(self, name, args, result, made):
-        """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
-        if made is None or self._saved or not isinstance(result, torch.Tensor):
+        if made is None or not isinstance(result, torch.Tensor):
             return
         if name in _SUMS or name in _NORMS:
             self._summed(name, args, args[0].shape)
@@ -109,18 +108,11 @@ class BroadcastPairs:
         squared = norm or getattr(node, "_saved_exponent", 2) == 2
         return number if squared and number in self._made and self._made[number].kind == "distances" else None
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where pairs are few."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         # Where they are used once more, they are needed.
         calls = {key: sum(map(self._uses.once, numbers)) for key, numbers in self._calls.items()}
         most = sorted(filter(calls.get, calls), key=lambda key: -calls[key] * _elements(key[0]))
-        found = [_told(key, calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
-        if found:
-            REC.save_process(broadcast_pairs=found)
-        self.begin()
+        return [_told(key, calls[key], self._lines[key]) for key in most[:_MOST_KINDS]]
 
 
 def _number(node):

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from ..recorder import REC
 from ..replacements import csr_products
 from . import both_ways
+from .form_observer import FormObserver
 
 _OPERANDS = {"mm": 0, "addmm": 1, "_sparse_addmm": 1}  # place of the first matrix
 _MOST_KINDS = 3  # in the record
@@ -15,33 +15,28 @@ _LEAST_VALUES = 256  # of a matrix
 _OF_A_STEP = 8  # matrices of a step that are held until the next one
 
 
-class CoordinateProducts:
+class CoordinateProducts(FormObserver):
     """Finds them among the operators of a step.
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
     """
 
+    record = "coordinate_products"
+
     def __init__(self, line):
         self._line = line
-        self._before: Any = None  # of the first whole step; False: all is said
-        self.begin()
+        self._before: Any = None  # matrices of the first whole step
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._calls: Any = Counter()  # id of a matrix, shape of the dense one, its need of gradients -> products
         self._matrices: Any = {}  # id -> the matrix, which so stays the only one with this id
         self._lines: Any = {}
 
     def look(self, name, args, *_):
-        """Look at an operator that has run, and is no part of a backward pass."""
         place = _OPERANDS.get(name)
-        if (
-            place is None
-            or self._before is False
-            or args[place].layout is not torch.sparse_coo
-            or not torch.is_grad_enabled()
-        ):
+        if place is None or args[place].layout is not torch.sparse_coo or not torch.is_grad_enabled():
             return
         matrix, dense = args[place : place + 2]
         if not csr_products.takes(matrix, dense) or matrix._nnz() < _LEAST_VALUES:
@@ -57,24 +52,26 @@ class CoordinateProducts:
 
     def forget(self):
         """No further step is looked at."""
-        self._before = False
+        self.done, self._before = True, None
         self.begin()
 
     def save(self):
-        """Write into the record what the second whole step showed; takes a second at the most if matrices are small."""
-        before, self._before = self._before, self._matrices if self._before is None else False
-        if not before:
-            return
+        """As in the base class, of the second whole step: by then it is known which matrices stay."""
+        if self._before is None:
+            self._before = self._matrices
+        else:
+            super().save()
+            self._before = None
+
+    def found(self):
+        before = self._before
         kept = {place for place, matrix in self._matrices.items() if before.get(place) is matrix}
         most = sorted(self._calls, key=lambda kind: -self._calls[kind] * self._matrices[kind[0]]._nnz() * kind[1][1])
         chosen = [kind for kind in most if kind[0] in kept or self._calls[kind] > 1][:_MOST_KINDS]
-        found = [
+        return [
             _told(self._matrices[kind[0]], kind, self._calls[kind], kind[0] in kept, self._lines[kind])
             for kind in chosen
         ]
-        if found:
-            REC.save_process(coordinate_products=found)
-        self.forget()
 
 
 def _told(matrix, kind, calls, kept, line):

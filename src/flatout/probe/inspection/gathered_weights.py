@@ -12,8 +12,8 @@ import torch
 
 from .. import memory_room
 from ..module_passes import tensors_in
-from ..recorder import REC
 from . import both_ways
+from .form_observer import FormObserver
 from .repeated_rows import address
 
 _LEAST_TIMES = 4  # rows for each matrix
@@ -22,29 +22,26 @@ _LEAST_ELEMENTS = 1 << 16  # of the copies
 _MOST_KINDS = 3  # in the record
 
 
-class GatheredWeights:
+class GatheredWeights(FormObserver):
     """Finds such products among the operators of a step.
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
     """
 
+    record = "gathered_weights"
+
     def __init__(self, line):
         self._line = line
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._taken: Any = {}  # address of the copies -> the index, how many matrices there are, and the operator
         self._calls: Any = Counter()  # shapes and all that tells how long a call takes -> calls
         self._lines: Any = {}
         self._indices: Any = {}  # the same -> one of the indices
 
     def look(self, name, args, result, _):
-        """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
-        if self._saved:
-            return
         if name == "bmm":
             self._product(*args[:2])
         if self._taken:  # memory that was freed, and taken anew
@@ -72,16 +69,10 @@ class GatheredWeights:
             if kind not in self._lines:
                 self._lines[kind] = self._line()
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where they are small."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         most = sorted(self._calls, key=lambda kind: -self._calls[kind] * kind[0][0] * math.prod(kind[0][2]))
         found = [_told(kind, self._calls[kind], self._indices[kind], self._lines[kind]) for kind in most[:_MOST_KINDS]]
-        if found:
-            REC.save_process(gathered_weights=[one for one in found if one])
-        self.begin()
+        return [one for one in found if one]
 
 
 def _taken(name, args):

@@ -155,7 +155,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 self._read.save(calls, _ns)
             if not cut or self._cut_behind:
                 for forms in self._forms:
-                    forms.save()
+                    if not forms.done:
+                        forms.save()
             self._targets.save()
             self._zeros.save()
             self.left = 0 if cut else self.left - 1
@@ -228,7 +229,8 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
                 self._uses.look(func._overloadpacket.__name__, args)
             self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
             for forms in self._forms:
-                forms.look(func._overloadpacket.__name__, args, result, made)
+                if not forms.done:
+                    forms.look(func._overloadpacket.__name__, args, result, made)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made

@@ -6,32 +6,31 @@ from typing import Any
 
 import torch
 
-from ..recorder import REC
 from ..replacements import conv_forms
 from . import both_ways
+from .form_observer import FormObserver
 
 _MOST_KINDS = 4  # in the record
 
 
-class SpanningKernels:
+class SpanningKernels(FormObserver):
     """Finds them among the operators of a step.
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
     """
 
+    record = "spanning_kernels"
+
     def __init__(self, line):
         self._line = line
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._calls: Any = Counter()  # shapes and all that tells how long a call takes -> calls
         self._lines: Any = {}
 
     def look(self, name, args, *_):
-        """Look at an operator that has run, and is no part of a backward pass."""
         if name != "convolution" or args[conv_forms.TRANSPOSED] or not torch.is_grad_enabled():
             return
         source, weight, bias = args[:3]
@@ -50,15 +49,9 @@ class SpanningKernels:
         if kind not in self._lines:
             self._lines[kind] = self._line()
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where they are small."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         most = sorted(self._calls, key=lambda kind: -self._calls[kind] * math.prod(kind[0][0]) * math.prod(kind[1][0]))
-        if most:
-            found = [_told(kind, self._calls[kind], self._lines[kind]) for kind in most[:_MOST_KINDS]]
-            REC.save_process(spanning_kernels=found)
+        return [_told(kind, self._calls[kind], self._lines[kind]) for kind in most[:_MOST_KINDS]]
 
 
 def _told(kind, calls, line):

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ..recorder import REC
 from . import both_ways
+from .form_observer import FormObserver
 from .repeated_rows import address
 
 _OPERANDS = {"mm": (0, 1), "addmm": (1, 2)}  # places of input and weight
@@ -22,34 +22,27 @@ _MOST_TIMED = 24  # calls
 _MOST_KINDS = 3  # in the record
 
 
-class StepwiseProducts:
+class StepwiseProducts(FormObserver):
     """Finds them among the operators of a step.
 
     Args:
         line: file, line and function of the user's that calls the present operator, or None.
     """
 
+    record = "stepwise_products"
+
     def __init__(self, line):
         self._line = line
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._calls: Any = Counter()  # address of a parameter, and shapes -> products
         self._first: Any = {}  # the same -> the node of the first one
         self._lines: Any = {}  # the same, of those that do not depend on each other
 
     def look(self, name, args, _, made):
-        """Look at an operator that has run, and is no part of a backward pass.
-
-        Args:
-            name: of the operator, without its overload.
-            args: as it was called.
-            made: the node that its own backward pass will have.
-        """
         places = _OPERANDS.get(name)
-        if places is None or made is None or self._saved:
+        if places is None or made is None:
             return
         source, weight = (args[place] for place in places)
         whole = weight if weight._base is None else weight._base
@@ -62,15 +55,9 @@ class StepwiseProducts:
         if self._calls[kind] == _LEAST_CALLS and not _leads_to(source.grad_fn, self._first[kind]):
             self._lines[kind] = self._line(), source.requires_grad
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where they are small."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         most = sorted(self._lines, key=lambda kind: -self._calls[kind] * math.prod(kind[1][1]))
-        found = [_told(kind, self._calls[kind], *self._lines[kind]) for kind in most[:_MOST_KINDS]]
-        if found:
-            REC.save_process(stepwise_products=found)
+        return [_told(kind, self._calls[kind], *self._lines[kind]) for kind in most[:_MOST_KINDS]]
 
 
 def _leads_to(node, number):

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from ..recorder import REC
 from . import both_ways
+from .form_observer import FormObserver
 from .graph_uses import VIEWS
 
 _LEAST_WEIGHTS = 1 << 16  # of attention, in a call
@@ -22,7 +22,7 @@ _DROPPED = 0.1  # where there is dropout: its probability changes no time
 _SAMPLED = 4096  # values of a mask after the softmax, that show whether it is dropout
 
 
-class UnfusedAttention:
+class UnfusedAttention(FormObserver):
     """Finds it among the operators of a step.
 
     Args:
@@ -30,20 +30,19 @@ class UnfusedAttention:
         uses: GraphUses of the step.
     """
 
+    record = "unfused_attention"
+
     def __init__(self, line, uses):
         self._line, self._uses = line, uses
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._products: Any = {}  # number of a node -> sizes of the operands of a batched product
         self._calls: Any = {}  # a form of attention -> numbers of the nodes of each call
         self._lines: Any = {}
 
     def look(self, name, args, _, made):
-        """Look at an operator that has run, and is no part of a backward pass."""
-        if name != "bmm" or made is None or self._saved:
+        if name != "bmm" or made is None:
             return
         weights, values = args[:2]
         self._products[made] = tuple(weights.shape), tuple(values.shape)
@@ -63,23 +62,16 @@ class UnfusedAttention:
 
     def differentiated(self):
         """The gradient gets a gradient, which torch's operator does not have on every device."""
-        self._saved = True
+        self.done = True
 
     def _used_once(self, numbers):
         return all(map(self._uses.once, numbers))
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where weights are few."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         # Where weights or scores are used once more, they are needed.
         calls = {form: sum(map(self._used_once, each)) for form, each in self._calls.items()}
         most = sorted(filter(calls.get, calls), key=lambda form: -calls[form] * math.prod(form[0][:3]))
-        found = [_told(form, calls[form], self._lines[form]) for form in most[:_MOST_KINDS]]
-        if found:
-            REC.save_process(unfused_attention=found)
-        self.begin()
+        return [_told(form, calls[form], self._lines[form]) for form in most[:_MOST_KINDS]]
 
 
 class _Path:

@@ -19,6 +19,7 @@ from ..recorder import REC
 from ..replacements import recognized_functions
 from ..sites import is_user_file, user_frame
 from . import both_ways
+from .form_observer import FormObserver
 
 _MARKS = {"tanh", "erf", "sigmoid", "softplus", "exp", "log", "log1p", "mean", "std", "var", "sqrt", "rsqrt", "pow"}
 _MARKS |= {"clamp", "hardtanh"}
@@ -48,21 +49,17 @@ class _Use(NamedTuple):
         return self.function(*given) if owner is None else self.function(owner, *given)
 
 
-class UnfusedFunctions:
+class UnfusedFunctions(FormObserver):
     """Finds them among the operators of a step."""
 
-    def __init__(self):
-        self._saved = False
-        self.begin()
+    record = "unfused_functions"
 
     def begin(self):
-        """A step begins."""
         self._marks: Any = Counter()  # code, and shape of the input -> operators
         self._uses: Any = {}  # the same -> the first call; None: it is no such function
 
     def look(self, name, *_):
-        """Look at an operator that has run, and is no part of a backward pass."""
-        if self._saved or name not in _MARKS or not torch.is_grad_enabled() or REC.process.get("autocast"):
+        if name not in _MARKS or not torch.is_grad_enabled() or REC.process.get("autocast"):
             return
         frame: Any = user_frame()
         if frame is None:
@@ -83,11 +80,7 @@ class UnfusedFunctions:
             self._uses[key] = None if function is None else _Use(function, owner, others, form)
         self._marks[key] += 1
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where inputs are small."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         most = sorted(
             (key for key, use in self._uses.items() if use is not None),
             key=lambda key: -self._marks[key] * math.prod(key[1]),
@@ -97,9 +90,7 @@ class UnfusedFunctions:
             told = _told(self._uses[key], self._marks[key])
             if told is not None and len(found) < _MOST_KINDS:
                 found.append(told)
-        if found:
-            REC.save_process(unfused_functions=found)
-        self.begin()
+        return found
 
 
 def _function(frame, owner):

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import torch
 
 from ..module_passes import tensors_in
-from ..recorder import REC
 from ..replacements import conv_forms
 from . import both_ways
+from .form_observer import FormObserver
 from .repeated_rows import address
 
 LEAST_LAYERS = 3  # of one input
@@ -45,7 +45,7 @@ class _Input(NamedTuple):
     convolution: Any
 
 
-class UnmergedLayers:
+class UnmergedLayers(FormObserver):
     """Finds them among the operators of a step.
 
     Args:
@@ -53,19 +53,18 @@ class UnmergedLayers:
         line: file, line and function of the user's that calls the present operator, or None.
     """
 
+    record = "unmerged_layers"
+
     def __init__(self, number, line):
         self._number, self._line = number, line
-        self._saved = False
-        self.begin()
+        super().__init__()
 
     def begin(self):
-        """A step begins."""
         self._weights: Any = {}  # number of an input, and what its layers share -> a parameter -> its shape
         self._lines: Any = {}  # the same -> where a layer is called that can be merged
         self._copies: Any = {}  # addresses of copies, as autocast makes them -> the parameter
 
     def look(self, name, args, result, _):
-        """Look at an operator that has run, makes more than a view, and is no part of a backward pass."""
         copied = self._parameter(args[0]) if name in _COPIES else None
         if copied is not None:
             self._copies[address(result)] = copied
@@ -98,11 +97,7 @@ class UnmergedLayers:
             return address(whole)
         return self._copies.get(address(whole))
 
-    def save(self):
-        """Write into the record what the first whole step showed; takes a second at the most where layers are small."""
-        if self._saved:
-            return
-        self._saved = True
+    def found(self):
         kinds: Any = Counter()
         lines: Any = {}
         for group, weights in self._weights.items():
@@ -111,9 +106,7 @@ class UnmergedLayers:
                 kinds[kind] += 1
                 lines.setdefault(kind, Counter())[self._lines[group]] += 1
         most = sorted(kinds, key=lambda kind: -kinds[kind] * _work(*kind))[:_MOST_KINDS]
-        if most:
-            found = [_told(kind, kinds[kind], lines[kind]) for kind in most]
-            REC.save_process(unmerged_layers=found)
+        return [_told(kind, kinds[kind], lines[kind]) for kind in most]
 
 
 def _shared(name, args, source, weight, bias):
