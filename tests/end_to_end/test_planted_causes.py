@@ -193,6 +193,7 @@ def test_what_the_kernel_trace_shows_is_the_first_cause(tmp_path: Path, name: st
         ("scored_by_a_second_pass.py", "repeated_work"),
         ("characters_one_by_one.py", "stepwise_recurrence"),
         ("one_state_beside_each_input.py", "repeated_rows"),
+        ("one_vector_beside_all_points.py", "repeated_rows"),
         ("heads_in_a_list.py", "unmerged_layers"),
         ("kernels_as_wide_as_words.py", "spanning_kernels"),
         ("a_norm_of_many_operators.py", "unfused_functions"),

@@ -25,6 +25,11 @@ class Net(nn.Module):
         self.edges = nn.Linear(2 * STATE, 3)
         self.plain = nn.Linear(INPUT, STATE)
         self.cell = nn.GRUCell(INPUT, STATE)
+        self.pointwise = nn.Conv1d(2 * INPUT, 3, 1)
+        self.pointwise_pairs = nn.Conv2d(2 * INPUT, 3, 1)
+        self.pointwise_alone = nn.Conv1d(INPUT, 3, 1)
+        self.wide = nn.Conv1d(2 * INPUT, 3, 3)
+        self.table = nn.Embedding(30, INPUT)
 
 
 def attention(net: Net) -> Tensor:
@@ -98,6 +103,53 @@ def sparse(net: Net) -> Tensor:
     return made.sum() + net.edges(torch.cat((X[:0, 0, :STATE], X[:0, 0, :STATE]), 1)).sum()
 
 
+def points(net: Net) -> Tensor:
+    """One vector for all points of a cloud, beside each: the product is a convolution."""
+    whole = X.mean(1)[:, :, None].repeat(1, 1, LENGTH)
+    return net.pointwise(torch.cat((whole, X.transpose(1, 2)), 1)).sum()
+
+
+def neighbours(net: Net) -> Tensor:
+    """Differences to the points nearby, and the point itself, as in a convolution over edges."""
+    near = (torch.arange(LENGTH)[:, None] + torch.arange(4)) % LENGTH
+    rows = X.reshape(BATCH * LENGTH, INPUT)
+    taken = rows[(torch.arange(BATCH)[:, None, None] * LENGTH + near).view(-1), :].view(BATCH, LENGTH, 4, INPUT)
+    own = X.view(BATCH, LENGTH, 1, INPUT).repeat(1, 1, 4, 1)
+    edges = torch.cat((taken - own, own), 3).permute(0, 3, 1, 2).contiguous()
+    return net.pointwise_pairs(edges).sum()
+
+
+def gathered(net: Net) -> Tensor:
+    """Channels of the same points for all channels."""
+    index = (torch.arange(4 * LENGTH) % LENGTH).expand(BATCH, INPUT, -1)
+    return net.pointwise_alone(X.transpose(1, 2).gather(2, index)).sum()
+
+
+def all_pairs(net: Net) -> Tensor:
+    """The sum of two that are broadcast: each may be multiplied before."""
+    return net.plain(X[:, :, None] - X[:, None]).sum()
+
+
+def words(net: Net) -> Tensor:
+    return net.plain(net.table(torch.arange(300) % 30)).sum()
+
+
+def wide_kernel(net: Net) -> Tensor:
+    """Places beside it differ: this is no product of rows."""
+    whole = X.mean(1)[:, :, None].repeat(1, 1, LENGTH)
+    return net.wide(torch.cat((whole, X.transpose(1, 2)), 1)).sum()
+
+
+def part_of_what_repeats(net: Net) -> Tensor:
+    """The first of the repeated rows, which are there once."""
+    return net.plain(X[:, 0].repeat(LENGTH, 1)[:BATCH].clone()).sum()
+
+
+def other_columns(net: Net) -> Tensor:
+    """What repeats lies along the dimension of the product."""
+    return net.pointwise_alone(X[:, :, :1].repeat(1, 1, INPUT).transpose(1, 2)).sum()
+
+
 def every_row_once(net: Net) -> Tensor:
     return net.edges(torch.cat((NODES[torch.randperm(20)], NODES), 1)).sum()
 
@@ -117,6 +169,11 @@ def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> d
         (in_another_order, 1, LENGTH),
         (expanded_alone, 1, BATCH * LENGTH),
         (edges, 1, 10),
+        (points, 1, LENGTH),
+        (neighbours, 1, 4),
+        (gathered, 1, 4),
+        (all_pairs, 1, LENGTH),
+        (words, 1, 10),
     ],
 )
 def test_products_of_rows_that_repeat_are_found(
@@ -129,7 +186,20 @@ def test_products_of_rows_that_repeat_are_found(
     assert [line[2] for line in found["lines"]] == [forward.__name__] and found["lines"][0][4] == products
 
 
-@pytest.mark.parametrize("forward", [split, gates, written_to, updated_between, sparse, every_row_once])
+@pytest.mark.parametrize(
+    "forward",
+    [
+        split,
+        gates,
+        written_to,
+        updated_between,
+        sparse,
+        every_row_once,
+        wide_kernel,
+        part_of_what_repeats,
+        other_columns,
+    ],
+)
 def test_rows_that_do_not_repeat_are_left_alone(
     monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]
 ) -> None:

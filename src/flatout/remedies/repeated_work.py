@@ -85,7 +85,8 @@ def split_weight(context: Context, cause: Cause) -> Proposal | None:
         least=without_repeated_work(context, 0.6 * rows.part),
         most=without_repeated_work(context, rows.part),
         how="layer(cat([state.repeat(n, 1), inputs], 1)) is F.linear(state, W[:, :s]) + F.linear(inputs, W[:, s:], b), "
-        "with W = layer.weight: the second before the loop over time steps; for edges F.linear(nodes, W[:, :s])[ends]",
+        "with W = layer.weight: the second before the loop over time steps; for edges F.linear(nodes, W[:, :s])[ends]; "
+        "a convolution with a kernel of size 1 likewise, by its channels",
         basis="measured time of these products, of what puts their rows together, and of their backward passes, in one "
         "step; a tenth of it is taken to stay",
         memory_bytes=0,

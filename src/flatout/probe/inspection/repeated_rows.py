@@ -3,6 +3,7 @@
 The product of a row that is there n times is computed n times. As a product goes by columns, its weight can be split:
 one part is multiplied with each state once, and what comes out is repeated, or taken by index. Columns that the same
 weight has multiplied before in a step, such as the inputs of attention at each time step, need no product either.
+A convolution whose kernel has size 1 is a product, too: its rows are the places, its columns the channels.
 """
 
 from typing import Any
@@ -11,10 +12,11 @@ import torch
 
 from ..module_passes import tensors_in
 from ..recorder import REC
+from ..replacements import conv_forms
 
 _PRODUCTS = {"mm": 0, "addmm": 1}  # place of the rows among the arguments
 _COPIES = ("clone", "contiguous", "_to_copy")
-_TAKES = ("index", "index_select")
+_SUMS = ("add", "sub")
 _FORMS = ("_unsafe_view", "_reshape_alias")  # show a tensor in another form, and are not said to
 _LEAST_TIMES = 2.0
 _LEAST_NEEDLESS = 0.2  # of a product
@@ -25,13 +27,26 @@ class _Rows:
     """A tensor whose rows are put together of parts.
 
     Attributes:
-        parts: of a row: its columns, how often each of its values is there, and the number of those.
+        parts: of a row: its columns, how often each of its values is there, and the number of those. The columns of a
+            single part are None until it is used: any dimension that was not repeated may be the one of columns.
+        elements: of the whole: a part of it may hold no value twice.
+        strides: of the dimensions, in memory, that may be the one of columns.
         calls: places of the calls that made it.
         nodes: of the graph, that their backward passes have.
     """
 
-    def __init__(self, parts, calls, nodes):
-        self.parts, self.calls, self.nodes = parts, calls, nodes
+    def __init__(self, parts, tensor, dimensions, calls=(), nodes=()):
+        self.parts, self.elements = parts, tensor.numel()
+        self.strides = {tensor.stride(at) for at in dimensions}
+        self.calls, self.nodes = list(calls), list(nodes)
+
+    def along(self, tensor, dimension):
+        """The parts along a dimension of a tensor with this memory; None: its columns lie in another one."""
+        if tensor.stride(dimension) not in self.strides or tensor.numel() != self.elements:
+            return None
+        size = tensor.shape[dimension]
+        parts = [(size if width is None else width, times, number) for width, times, number in self.parts]
+        return parts if sum(part[0] for part in parts) == size else None
 
 
 class RepeatedRows:
@@ -69,57 +84,98 @@ class RepeatedRows:
             return
         first = _PRODUCTS.get(name)
         if first is not None:
-            self._multiplied(args[first], args[first + 1], place, node)
+            if args[first].stride(-1) == 1:
+                self._multiplied(args[first], args[first + 1], 1, place, node)
+        elif name == "convolution" and _is_pointwise(args):
+            self._multiplied(args[0], args[1], 1, place, node)
         made = None
         if name == "cat":
             made = self._joined(args, result)
-        elif name in ("repeat", *_COPIES, *_TAKES):
-            made = self._repeated(name, args[0], result)
+        elif name in _COPIES:
+            made = self._copied(args[0], result)
+        elif name in _SUMS:
+            made = self._combined(args, result)
+        elif address(result):
+            made = self._taken(name, args, result)
         for tensor in tensors_in(result):
             self._rows.pop(address(tensor), None)
-        if made is not None:
+        if made is not None and made.strides:
             made.calls.append(place)
             made.nodes.append(node)
             self._rows[address(result)] = made
 
-    def _repeated(self, name, source, result):
-        if not address(source) or not source.dim() or result.shape[-1:] != source.shape[-1:]:
+    def _taken(self, name, args, result):
+        """What was repeated, or taken by index."""
+        kept = _TAKES[name](args, result) if name in _TAKES else ()
+        if not kept or not address(args[0]):
             return None
-        if name in _COPIES:
-            known = self._rows.get(address(source))
-            if known is not None:  # in another order
-                return _Rows(known.parts, [*known.calls], [*known.nodes])
-            times = _expanded(source)
-        else:
-            times = result.numel() / source.numel()
+        times = result.numel() / args[0].numel()
         if times < _LEAST_TIMES:
             return None
-        return _Rows([(result.shape[-1], times, self._number(source))], [], [])
+        return _Rows([(None, times, self._number(args[0]))], result, kept)
+
+    def _copied(self, source, result):
+        """The same in another order, or an expanded tensor written out."""
+        if not address(source) or source.shape != result.shape:
+            return None
+        known = self._rows.get(address(source))
+        dimensions = range(source.dim())
+        if known is not None:
+            if source.numel() != known.elements:
+                return None
+            columns = [at for at in dimensions if source.stride(at) in known.strides]
+            return _Rows(known.parts, result, columns, known.calls, known.nodes)
+        times = _expanded(source)
+        if times < _LEAST_TIMES:
+            return None
+        return _Rows([(None, times, self._number(source))], result, [at for at in dimensions if source.stride(at)])
 
     def _joined(self, args, result):
         tensors, dimension = args[0], args[1] if len(args) > 1 else 0
-        if not address(result) or dimension % result.dim() != result.dim() - 1:
+        if not address(result):
             return None
+        dimension %= result.dim()
         parts, calls, nodes = [], [], []
         for tensor in tensors:
             known = self._rows.get(address(tensor))
-            if known is not None and sum(part[0] for part in known.parts) == tensor.shape[-1]:
-                parts += known.parts
+            found = known.along(tensor, dimension) if known is not None else None
+            if found is not None:
+                parts += found
                 calls += known.calls
                 nodes += known.nodes
             else:
-                parts.append((tensor.shape[-1], _expanded(tensor), self._number(tensor)))
-        return _Rows(parts, calls, nodes)
+                parts.append((tensor.shape[dimension], _expanded(tensor, dimension), self._number(tensor)))
+        return _Rows(parts, result, [dimension], calls, nodes)
 
-    def _multiplied(self, rows, weight, place, node):
+    def _combined(self, args, result):
+        """A sum or difference of what repeats: the weight may multiply each of the two before."""
+        if not address(result) or not all(isinstance(one, torch.Tensor) for one in args[:2]):
+            return None
+        least, dimensions, calls, nodes = float("inf"), set(range(result.dim())), [], []
+        for one in args[:2]:
+            times, kept = 1.0, range(one.dim())
+            known = self._rows.get(address(one))
+            if known is not None and len(known.parts) == 1 and one.numel() == known.elements:
+                times = known.parts[0][1]
+                kept = [at for at in kept if one.stride(at) in known.strides]
+                calls += known.calls
+                nodes += known.nodes
+            before = result.dim() - one.dim()
+            dimensions &= {before + at for at in kept if one.shape[at] == result.shape[before + at] and one.stride(at)}
+            least = min(least, times * _expanded(one) * result.numel() / max(one.numel(), 1))
+        if least < _LEAST_TIMES:
+            return None
+        return _Rows([(None, least, self._number(result))], result, dimensions, calls, nodes)
+
+    def _multiplied(self, rows, weight, dimension, place, node):
         known = self._rows.get(address(rows))
-        columns = rows.shape[-1]
-        if known is None or sum(part[0] for part in known.parts) != columns or rows.stride(-1) != 1:
+        parts = known.along(rows, dimension) if known is not None else None
+        if parts is None:
             return
         needless, first = 0.0, 0
-        for width, times, number in known.parts:
+        for width, times, number in parts:
             key = self._number(weight), first, number
-            needless += width / columns * (1.0 if key in self._seen else 1.0 - 1.0 / times)
+            needless += width / rows.shape[dimension] * (1.0 if key in self._seen else 1.0 - 1.0 / times)
             self._seen.add(key)
             self._times = max(self._times, times)
             first += width
@@ -161,11 +217,52 @@ def address(tensor):
     return tensor.untyped_storage().data_ptr() if plain and not tensor.is_nested and tensor.numel() else 0
 
 
-def _expanded(tensor):
-    """How often each value is there in a tensor that was expanded, but for the last dimension."""
+def _expanded(tensor, besides=None):
+    """How often each value is there in a tensor that was expanded, but for one dimension."""
     times = 1.0
     if tensor.layout is not torch.strided:
         return times
-    for size, stride in list(zip(tensor.shape, tensor.stride()))[:-1]:
-        times *= size if stride == 0 else 1
+    for at, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
+        times *= size if stride == 0 and at != besides else 1
     return times
+
+
+def _kept_by_repeat(args, result):
+    before = result.dim() - args[0].dim()
+    return [before + at for at, times in enumerate(args[1][before:]) if times == 1]
+
+
+def _kept_by_index(args, result):
+    indexed = [at for at, one in enumerate(args[1]) if one is not None]
+    return range(result.dim() - (args[0].dim() - 1 - indexed[-1]), result.dim()) if indexed else ()
+
+
+def _kept_by_selection(args, result):
+    return [at for at in range(result.dim()) if at != args[1] % result.dim()]
+
+
+def _kept_by_gathering(args, result):
+    """Dimensions in which one index holds for all values."""
+    return [at for at, stride in enumerate(args[2].stride()) if not stride and args[2].shape[at] == args[0].shape[at]]
+
+
+def _kept_by_embedding(args, result):
+    return [result.dim() - 1]
+
+
+# Dimensions of what an operator repeats or takes, that are as in its source.
+_TAKES: Any = {
+    "repeat": _kept_by_repeat,
+    "index": _kept_by_index,
+    "index_select": _kept_by_selection,
+    "gather": _kept_by_gathering,
+    "embedding": _kept_by_embedding,
+}
+
+
+def _is_pointwise(args):
+    """Whether a convolution is a product of channels at each place."""
+    source, weight = args[:2]
+    plain = not args[conv_forms.TRANSPOSED] and args[conv_forms.GROUPS] == 1
+    still = set(args[conv_forms.STRIDE]) == {1} and set(args[conv_forms.PADDING]) == {0}
+    return plain and still and source.dim() == weight.dim() and set(weight.shape[2:]) == {1}
