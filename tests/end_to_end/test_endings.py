@@ -151,6 +151,11 @@ def test_a_training_that_makes_itself_a_daemon_is_recorded_and_ended(tmp_path: P
     assert done.left == ()
 
 
+def test_env_that_sets_another_path_is_recorded(tmp_path: Path) -> None:
+    done = profile(tmp_path, "env", "PYTHONPATH=..", PYTHON, script(tmp_path, TRAIN), *ENDLESS, "1", options=STEPS)
+    assert done.code == 0 and done.info["stop"] == "steps", done.err
+
+
 def test_a_daemon_that_never_trains_is_not_waited_for(tmp_path: Path) -> None:
     source = "import os, time\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\ntime.sleep(600)\n"
     patient = (

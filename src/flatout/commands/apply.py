@@ -28,13 +28,13 @@ def apply(
     """
     from flatout.errors import CommandError
     from flatout.probe.contract import APPLIED_VARIABLE
-    from flatout.runner.command import check_command, injecting_environment
+    from flatout.runner.command import check_command, injecting_environment, with_probe
     from flatout.trials.settings import list_settings, read_settings
 
     if names:
         typer.echo("\n".join(list_settings()))
         return
-    words = check_command(command, "flatout apply")
+    words = with_probe(check_command(command, "flatout apply"))
     environment = injecting_environment(read_settings(settings or []))
     environment[APPLIED_VARIABLE] = str(os.getpid())  # the command takes this process over
     try:

@@ -87,7 +87,7 @@ def cache(
     from flatout.errors import UsageError
     from flatout.probe.contract import CACHE_RUN_VARIABLE
     from flatout.probe.file_cache.folder import NAME as CACHE_NAME
-    from flatout.runner.command import check_command, injecting_environment
+    from flatout.runner.command import check_command, injecting_environment, with_probe
     from flatout.units import parse_size
 
     command: list[str] = context.meta[_COMMAND]
@@ -103,7 +103,7 @@ def cache(
     else:
         settings = {"read_through": f"{slow.absolute()}={fast.absolute()}:{budget_bytes}"}
         environment = injecting_environment(settings) | {CACHE_RUN_VARIABLE: str(read_cache.token)}
-        exit_code = _wait(_started(command, environment))
+        exit_code = _wait(_started(list(with_probe(command)), environment))
         summary = CacheSummary.of(read_cache.counts(), budget_bytes, exit_code)
         read_cache.end()
     if as_json:

@@ -14,6 +14,8 @@ import flatout.probe
 from flatout.errors import CommandError, UsageError
 from flatout.probe.contract import RUN_VARIABLE, SETTINGS_VARIABLE
 
+PROBE_FOLDER = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
+
 
 def check_command(command: Sequence[str] | None, invocation: str = "flatout profile") -> tuple[str, ...]:
     """Refuse a command that cannot be started.
@@ -60,13 +62,29 @@ def injecting_environment(settings: Mapping[str, Any] | None = None) -> dict[str
     Args:
         settings: name -> value, injected into the training; None: those of the current environment, usually none.
     """
-    inject = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
     environment = dict(os.environ)
     before = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = inject + (os.pathsep + before if before else "")
+    environment["PYTHONPATH"] = PROBE_FOLDER + (os.pathsep + before if before else "")
     if settings is not None:
         environment[SETTINGS_VARIABLE] = json.dumps(dict(settings))
     return environment
+
+
+def with_probe(command: Sequence[str]) -> tuple[str, ...]:
+    """The words to start: `env PYTHONPATH=...` would keep the probe out, so that its folder is put in front there.
+
+    Args:
+        command: the user's; in front of it there may be words of flatout's own.
+    """
+    words = list(command)
+    begin = next((at for at, word in enumerate(words) if os.path.basename(word) == "env"), None)
+    for at in range(begin + 1, len(words)) if begin is not None else ():
+        name, separator, value = words[at].partition("=")
+        if name == "PYTHONPATH" and separator:
+            words[at] = f"{name}={PROBE_FOLDER}{os.pathsep + value if value else ''}"
+        if not separator and not name.startswith("-") and words[at - 1] not in ("-u", "-C"):
+            break  # the program
+    return tuple(words)
 
 
 @functools.cache

@@ -21,6 +21,10 @@ from flatout.terminal_text import one_line
 
 MOST_LOOKS = 64  # unchanged files that are reread in each update
 NOTHING = (0,) * 8
+NO_PROBE = (
+    "no Python process started with the probe: `python -I` and `-E` keep it out, and so does a script that sets "
+    "PYTHONPATH anew (write PYTHONPATH=...:$PYTHONPATH there)"
+)
 
 
 @dataclass(frozen=True)
@@ -159,10 +163,7 @@ def what_was_seen(run: Path, live: Live) -> str:
     if shutil.disk_usage(run).free < CHUNK_BYTES:
         return f"the disk of {run.parent} is full, so nothing could be recorded"
     if not live.processes:
-        return (
-            "no Python process started with the probe (a command that clears PYTHONPATH, or `python -I`/`-E`, "
-            "keeps it out)"
-        )
+        return NO_PROBE
     if not live.with_torch:
         return f"{_count(live.processes, 'Python process', 'Python processes')} ran, and none imported torch"
     seen = "torch was imported"

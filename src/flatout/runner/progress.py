@@ -8,7 +8,7 @@ import time
 from typing import TextIO
 
 from flatout.runner.bounds import DEFAULT_SECONDS, Bounds
-from flatout.runner.live import Live, named
+from flatout.runner.live import NO_PROBE, Live, named
 from flatout.terminal_text import progress_lines
 from flatout.units import counted, duration, percent
 
@@ -74,6 +74,8 @@ class Progress:
     def _line(self, live: Live, now_s: float) -> str:
         if not live.first_step_ns:
             waited = f"{duration(now_s - self._started_s)}, no training step yet"
+            if not live.processes:
+                return f"{waited}: {NO_PROBE}"
             return f"{waited} ({live.with_torch} of {live.processes} Python processes with torch)"
         elapsed_s = max((live.last_step_ns - live.first_step_ns) / 1e9, 1e-9)
         rate = (live.steps - 1) / elapsed_s

@@ -25,7 +25,7 @@ from flatout.probe.contract import LIVE_PLAN
 from flatout.probe.events import FORMAT_VERSION
 from flatout.probe.recorder import COMMAND_EXPERIMENT, COMMAND_REPLAY, COMMAND_STOP, COMMAND_TRACE
 from flatout.runner.bounds import Bounds
-from flatout.runner.command import check_command, inherited_descriptors, probed_environment
+from flatout.runner.command import check_command, inherited_descriptors, probed_environment, with_probe
 from flatout.runner.folder import exclusive, free_reserve, new_run, trim, write_run_json
 from flatout.runner.guardian import Guardian
 from flatout.runner.leftovers import remove, stop_and_find
@@ -234,7 +234,7 @@ class _Session:
     def _start(self) -> subprocess.Popen[bytes]:
         try:
             child = subprocess.Popen(
-                self.command,
+                with_probe(self.command),
                 env=probed_environment(self.run) | self.environment,
                 stdout=self.output or (sys.stderr.fileno() if self.stdout_to_stderr else None),
                 stderr=self.output,

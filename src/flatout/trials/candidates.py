@@ -14,7 +14,7 @@ from typing import Any
 from flatout.errors import UsageError
 from flatout.probe.contract import VARIABLE_PREFIX
 from flatout.probe.settings import combined
-from flatout.runner.command import check_command, injecting_environment
+from flatout.runner.command import PROBE_FOLDER, check_command
 from flatout.trials.configs import Config, read_config
 from flatout.trials.file_changes import FileChanges, write_copy
 from flatout.trials.patches import Patch, apply_patch
@@ -144,8 +144,7 @@ def _variable(text: str) -> dict[str, str]:
     if name.startswith(VARIABLE_PREFIX):
         raise UsageError(f"--env {text!r}: flatout sets the variables {VARIABLE_PREFIX}… itself; leave it out")
     if name == "PYTHONPATH":  # the folder that loads the probe stays in front
-        front = injecting_environment()[name].split(":")[0]
-        return {name: f"{front}:{value}"}
+        return {name: f"{PROBE_FOLDER}:{value}"}
     return {name: value}
 
 
