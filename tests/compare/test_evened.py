@@ -62,6 +62,12 @@ def test_several_in_both_count_as_they_are(tmp_path: Path) -> None:
     assert evened([a], [b]) == ([a], [b])
 
 
+def test_what_comes_in_every_step_of_one_run_alone_is_what_was_changed(tmp_path: Path) -> None:
+    a, b = recorded(tmp_path, "a", 6.0, 12, every=1), recorded(tmp_path, "b", 6.0, 18, every=60)
+    assert evened([a], [b]) == ([a], [b])
+    assert b.rate / a.rate == pytest.approx(1.5, rel=0.05)
+
+
 def test_one_that_takes_little_counts_as_it_is(tmp_path: Path) -> None:
     a, b = recorded(tmp_path, "a", 2.0, 58, every=60), recorded(tmp_path, "b", 1.5, 77, every=60)
     assert evened([a], [b]) == ([a], [b])

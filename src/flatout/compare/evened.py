@@ -12,6 +12,7 @@ from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
 
 _SEVERAL = 3  # of them in both runs: one more in one of these says little
+_MANY = 8  # of them in one run, and fewer than several in the other: that is no chance, but what was changed
 
 
 def evened(a: Sequence[Speed], b: Sequence[Speed]) -> tuple[list[Speed], list[Speed]]:
@@ -34,10 +35,11 @@ def _evened(one: Speed, other: Speed, account: str) -> tuple[Speed, Speed]:
     shares = [pauses.seconds / run.counted_s for pauses, run in zip(both, (one, other), strict=True)]
     if one.unit != other.unit or not uneven or max(shares) <= NOISE_SHARE:
         return one, other
-    if min(pauses.count for pauses in both) >= _SEVERAL:
+    counts = [pauses.count for pauses in both]
+    if min(counts) >= _SEVERAL or max(counts) >= _MANY:
         return one, other
     amount = one.rate * one.counted_s + other.rate * other.counted_s
-    count = sum(pauses.count for pauses in both)
+    count = sum(counts)
     whole = [pauses.whole_s / pauses.count for pauses in both if pauses.count]
     found = []
     for run, pauses in zip((one, other), both, strict=True):
