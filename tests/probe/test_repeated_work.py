@@ -448,6 +448,32 @@ def test_the_targets_of_a_loss_are_looked_at(monkeypatch: pytest.MonkeyPatch) ->
     assert saved["loss_targets"] == {"classes": 20, "positions": 5, "ignored": 3, "highest": 9, "looked_up": 5}
 
 
+def masked(probabilities: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return -(probabilities.gather(1, targets[:, None])[:, 0] * mask).sum()
+
+
+def smoothed(probabilities: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    wanted = torch.full_like(probabilities, 0.1).scatter(1, targets[:, None], 0.9) * mask[:, None]
+    return nn.functional.kl_div(probabilities, wanted, reduction="sum")
+
+
+@pytest.mark.parametrize(("loss", "used"), [(masked, 2), (smoothed, 2), (lambda rows, *_: rows.sum(), 5)])
+def test_positions_without_a_gradient_count_as_ignored(
+    monkeypatch: pytest.MonkeyPatch, loss: Callable[..., torch.Tensor], used: int
+) -> None:
+    saved: dict[str, Any] = {}
+    monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
+    monkeypatch.setattr(repeated_work.REC, "training_thread", threading.get_ident())
+    mode = RepeatedWork()
+    mode.begin()
+    values = nn.Linear(6, 20)(torch.rand(5, 6))
+    loss(values.log_softmax(1), torch.tensor([3, 0, 7, 0, 0]), torch.tensor([1.0, 0, 1, 0, 0])).backward()
+    mode.end(True)
+    assert saved["loss_targets"] == {
+        "classes": 20, "positions": 5, "ignored": 5 - used, "highest": 19, "looked_up": 0
+    }  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_quantized_tensors_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     quantized = torch.quantize_per_tensor(torch.randn(64, 8), 0.1, 0, torch.quint8)

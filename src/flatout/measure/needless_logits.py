@@ -22,7 +22,7 @@ _LEAST_CLASSES = 64  # of fewer, the values are a small part of a step
 # looked up none of them is missing by chance.
 _LEAST_SEEN = 500
 _LEAST_UNUSED = 0.5  # of the classes
-_LOSSES = ("aten::nll_loss_forward", "aten::nll_loss2d_forward")
+_LOSSES = ("aten::nll_loss_forward", "aten::nll_loss2d_forward", "aten::_log_softmax_backward_data")
 _OF_A_PRODUCT = 3  # tensors at most, with those that are added to it
 
 

@@ -1,10 +1,11 @@
-"""What the targets of a loss over classes leave out: positions that it ignores, classes that never occur."""
+"""What a loss over classes leaves out: positions that it ignores, or that get no gradient, and unused classes."""
 
 from typing import Any
 
 from ..recorder import REC
 
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
+_GRADIENT = "_log_softmax_backward_data"
 
 
 class LossTargets:
@@ -26,21 +27,26 @@ class LossTargets:
             if indices.numel():
                 highest, count = self._highest.get(rows, (-1, 0))
                 self._highest[rows] = max(highest, int(indices.max())), count + indices.numel()
-        elif name in _LOSSES:
-            self._note(args[0], args[1], args[4])
+        elif name in _LOSSES and args[0].dim() > 1 and args[1].numel():
+            ignored = (args[1] == args[4]).sum()
+            self._note(args[0].shape[1], args[1].numel(), ignored, int(args[1].max()))
+        elif name == _GRADIENT and args[0].dim() > 1 and args[0].numel():
+            self._graded(args[0], args[2])
 
-    def _note(self, values, targets, ignored):
-        positions = targets.numel()
-        if not positions or values.dim() < 2:
-            return
-        classes = values.shape[1]
+    def _graded(self, gradient, dimension):
+        """Of a loss by hand, such as a sum of probabilities that a mask multiplies: it leaves rows without gradient."""
+        classes = gradient.shape[dimension]
+        positions = gradient.numel() // classes
+        ignored = positions - gradient.any(dimension).sum()
+        found = self._found
+        if found is not None and (found["classes"], found["positions"]) == (classes, positions):
+            found["ignored"] = max(found["ignored"], int(ignored))
+        else:
+            self._note(classes, positions, ignored, classes - 1)
+
+    def _note(self, classes, positions, ignored, highest):
         if self._found is None or positions * classes > self._found["positions"] * self._found["classes"]:
-            self._found = {
-                "classes": classes,
-                "positions": positions,
-                "ignored": int((targets == ignored).sum()),
-                "highest": int(targets.max()),
-            }
+            self._found = {"classes": classes, "positions": positions, "ignored": int(ignored), "highest": highest}
 
     def save(self):
         """Write into the record what was seen."""
