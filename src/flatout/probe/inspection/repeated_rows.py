@@ -153,7 +153,7 @@ class RepeatedRows:
             return None
         least, dimensions, calls, nodes = float("inf"), set(range(result.dim())), [], []
         for one in args[:2]:
-            times, kept = 1.0, range(one.dim())
+            times, kept = 1.0, list(range(one.dim()))
             known = self._rows.get(address(one))
             if known is not None and len(known.parts) == 1 and one.numel() == known.elements:
                 times = known.parts[0][1]
