@@ -50,6 +50,13 @@ def read_before() -> Tensor:
     return loss
 
 
+def copied_on_the_way() -> Tensor:
+    """The gradient of a copy is passed on as it is, without an operator."""
+    loss = NET[2](NET[:2](X).repeat(40, 1).t().contiguous().clone().t()).sum() + NET(X).sum()
+    loss.item()
+    return loss
+
+
 def penalty() -> Tensor:
     loss = slope(X.clone().requires_grad_())
     loss.detach()
@@ -67,7 +74,7 @@ def many_values() -> Tensor:
     return NET(X).sum()
 
 
-@pytest.mark.parametrize("loss", [read_before, penalty, without_gradients, many_values])
+@pytest.mark.parametrize("loss", [read_before, copied_on_the_way, penalty, without_gradients, many_values])
 def test_what_gradients_go_through_is_not(monkeypatch: pytest.MonkeyPatch, loss: Callable[[], Tensor]) -> None:
     monkeypatch.setattr(REC, "training_thread", threading.get_ident())
     found = watched(monkeypatch, loss).get("read_values", {"alone_ns": 0, "ns": 1})

@@ -27,6 +27,7 @@ class ReadValues:
     def begin(self):
         """A step begins."""
         self._nodes: Any = {}  # number of a node -> place of the read that came to it first
+        self._behind: Any = {}  # the same -> numbers of the nodes that its gradient goes on to
         self._lines: Any = []  # of the reads
         self._backward: Any = []  # operators of backward passes
 
@@ -41,7 +42,9 @@ class ReadValues:
             if node._sequence_nr() in self._nodes:  # and what lies behind it
                 continue
             self._nodes[node._sequence_nr()] = len(self._lines) - 1
-            pending += [before for before, _ in node.next_functions if before is not None]
+            behind = [before for before, _ in node.next_functions if before is not None]
+            self._behind[node._sequence_nr()] = [before._sequence_nr() for before in behind]
+            pending += behind
 
     def look_back(self, node, made, graph):
         """Look at an operator of a backward pass, also one that only makes a view.
@@ -62,6 +65,12 @@ class ReadValues:
         for node, made, graph in reversed(self._backward):
             if not graph or made in used:
                 used.add(node)
+        # What passes a gradient on as it is, as of a copy or a sum, has no operator of its own.
+        pending = [node for node in used if node in self._behind]
+        while pending:
+            passed = [node for node in self._behind.get(pending.pop(), ()) if node not in used]
+            used.update(passed)
+            pending += passed
         return used
 
     def save(self, calls, ns_of):
