@@ -102,6 +102,22 @@ def test_batches_of_a_validation_are_no_steps(tmp_path: Path) -> None:
     assert counted(run) == (15, 14)
 
 
+@pytest.mark.parametrize(("batches", "passes"), [(30, 3), (1, 4)])
+def test_updates_between_validations_by_a_loader_are_steps(tmp_path: Path, batches: int, passes: int) -> None:
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    held_out = main.loader(site="/home/me/train.py:90", batches=batches)
+    for _ in range(passes):
+        for _ in range(25):
+            main.spend(kinds.FORWARD, 0.01, main.text("Net"), 1, 1)
+            main.spend(kinds.BACKWARD, 0.01)
+            main.spend(kinds.OPTIMIZER, 0.01, main.text("Adam"))
+        main.iterate(held_out)
+        for _ in range(batches):
+            main.wait(held_out, 0.01)
+    assert counted(run) == (25 * passes, 25 * passes - 1)
+
+
 def test_without_a_loader_updates_are_steps(tmp_path: Path) -> None:
     run = RunBuilder(tmp_path)
     main = run.process()

@@ -17,8 +17,8 @@ from flatout.record.packed_fields import batch_samples
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
-# Batches of a DataLoader that gives a training all its data at once; least updates that it makes of them.
-_TAKEN_ONCE, _WITHOUT_BATCHES = 2, 16
+# Batches of a DataLoader that gives a training all its data at once; least updates that it makes of them, and of each.
+_TAKEN_ONCE, _WITHOUT_BATCHES, _OF_ONE = 2, 16, 8
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,18 @@ def are_updates(of_pass: object, batches: int, updates: int) -> bool:
         updates: so far.
     """
     few = isinstance(of_pass, int) and of_pass <= _TAKEN_ONCE
-    return few and batches <= _TAKEN_ONCE and updates >= _WITHOUT_BATCHES
+    return few and updates >= max(_WITHOUT_BATCHES, _OF_ONE * batches)
+
+
+def only_evaluates(batches: int, followed: int, marks: int) -> bool:
+    """True if a loader's batches are no steps: few of them, as the last of each validation, have many steps behind them.
+
+    Args:
+        batches: of the loader.
+        followed: those that a backward pass followed.
+        marks: backward passes after them, before a batch of any loader.
+    """
+    return followed < PAIRED_SHARE * batches and marks >= _OF_ONE * followed
 
 
 def real_updates(process: ProcessRecord, events: Events) -> Events:
@@ -188,7 +199,13 @@ def _loaders(events: Events, marks: Events) -> tuple[tuple[int, ...], tuple[int,
     # Each backward pass speaks for the batch that arrived last before it.
     latest = np.searchsorted(waits["start"], marks["start"], "right") - 1
     fed = np.unique(latest[latest >= 0])
-    votes = {id: int(np.count_nonzero(waits["arg"][fed] == id)) for id in seen}
+    marks_of = waits["arg"][latest[latest >= 0]]
+    votes = {}
+    for id in seen:
+        followed = _followed(waits[waits["arg"] == id], marks)
+        behind = int(np.count_nonzero(marks_of == id))
+        beside = only_evaluates(len(followed), int(np.count_nonzero(followed)), behind)
+        votes[id] = 0 if beside else int(np.count_nonzero(waits["arg"][fed] == id))
     if not any(votes.values()):
         return (), tuple(seen)
     first = max(votes, key=lambda id: votes[id])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flatout.measure.training import PAIRED_SHARE, are_updates
+from flatout.measure.training import PAIRED_SHARE, are_updates, only_evaluates
 from flatout.probe import events as kinds
 from flatout.record.events import Events, ends
 from flatout.record.growing import EventsTail
@@ -31,6 +31,8 @@ class StepCounter:
         self._followed: Counter[int] = Counter()
         self._votes: Counter[int] = Counter()
         self._latest: int | None = None  # loader of the last batch that no backward pass has followed
+        self._last: int | None = None  # loader of the last batch
+        self._behind: Counter[int] = Counter()  # backward passes by the loader of the last batch before them
         self._thread: int | None = None
         self._backwards = self._updates = 0
         self._turn = False
@@ -52,14 +54,18 @@ class StepCounter:
     def steps(self) -> int:
         """The steps seen so far."""
         updates = self._updates or self._backwards
-        if self._votes:
-            loader = self._votes.most_common(1)[0][0]
+        votes = {loader: count for loader, count in self._votes.items() if not self._only_evaluates(loader)}
+        if votes:
+            loader = max(votes, key=lambda loader: votes[loader])
             batches = self._followed[loader]
             # The names are read only where the number may matter.
             if are_updates(0, batches, updates) and are_updates(self._batches_of_pass(loader), batches, updates):
                 return updates
             return batches
         return updates
+
+    def _only_evaluates(self, loader: int) -> bool:
+        return only_evaluates(self._batches[loader], self._followed[loader], self._behind[loader])
 
     def _batches_of_pass(self, loader: int) -> object:
         if loader not in self._passes:
@@ -87,7 +93,7 @@ class StepCounter:
         for kind, thread, loader, duration, end in zip(*columns, ends(marks).tolist(), strict=True):
             if kind == kinds.BATCH_WAIT:
                 self._waiting[loader] = True
-                self._latest = loader
+                self._latest = self._last = loader
                 self._batches[loader] += 1
                 self._in_first_step = False
                 if thread == self._thread:
@@ -114,6 +120,8 @@ class StepCounter:
             self._turn = True
             self._followed.update(loader for loader, waiting in self._waiting.items() if waiting)
             self._waiting = dict.fromkeys(self._waiting, False)
+            if self._last is not None:
+                self._behind[self._last] += 1
             if self._latest is not None:
                 self._votes[self._latest] += 1
                 self._latest = None
