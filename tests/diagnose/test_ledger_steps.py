@@ -172,6 +172,19 @@ def test_samples_without_a_loader_are_those_of_the_largest_module(tmp_path):
     assert written(run).steps.samples == 3 * 8
 
 
+@pytest.mark.parametrize(("every", "samples"), [(8, 11 * 8), (2, 3 * 8 * 2)])
+def test_the_step_after_an_evaluation_has_as_many_samples_as_the_others(tmp_path, every, samples):
+    run = RunBuilder(tmp_path)
+    main = run.process()
+    for step in range(12):
+        if step % every:
+            main.emit(kinds.INPUT, main.now_s, main.now_s, main.text("Net"), 8)
+        main.spend(kinds.FORWARD, 0.1, main.text("Net"), 1, 1)
+        main.spend(kinds.BACKWARD, 0.2)
+        main.spend(kinds.OPTIMIZER, 0.1, main.text("SGD"))
+    assert written(run).steps.samples == samples
+
+
 @pytest.mark.parametrize("dropout_s", [0.001, 0.3])
 def test_a_batch_that_several_layers_are_given_is_counted_once(tmp_path, dropout_s):
     # As where a script calls model.forward(): each layer is an outermost module then, and the loss is one.

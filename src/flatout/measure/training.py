@@ -17,6 +17,7 @@ from flatout.record.packed_fields import batch_samples
 TRAINING_SIGNS = (kinds.BACKWARD, kinds.OPTIMIZER, kinds.BATCH_WAIT)
 # A second loader trains too (paired data) when it is waited for at least this often per batch of the first.
 PAIRED_SHARE = 0.5
+_MOSTLY = 0.8  # of the steps, whose samples are known
 # Batches of a DataLoader that gives a training all its data at once; least updates that it makes of them, and of each.
 _TAKEN_ONCE, _WITHOUT_BATCHES, _OF_ONE = 2, 16, 8
 
@@ -162,7 +163,7 @@ def are_updates(of_pass: object, batches: int, updates: int) -> bool:
 
 
 def only_evaluates(batches: int, followed: int, marks: int) -> bool:
-    """True if a loader's batches are no steps: few of them, as the last of each validation, have many steps behind them.
+    """True if a loader's batches are no steps: only few, as the last of each validation, have steps behind them.
 
     Args:
         batches: of the loader.
@@ -375,7 +376,9 @@ def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
     for other in given.values():
         if 2 * np.count_nonzero(other) >= len(other):
             found = np.where((other > 0) & (found > 0), np.minimum(found, other), found)
-    return found
+    # The step after an evaluation follows a batch of its DataLoader, so that its input was not noted.
+    known = found > 0
+    return np.where(known, found, int(np.median(found[known]))) if known.mean() >= _MOSTLY else found
 
 
 def largest_module(inputs: Events, forwards: Events) -> int:

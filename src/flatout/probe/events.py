@@ -42,7 +42,8 @@ MODE = 15  # instant; arg 1 for train(), 0 for eval(); a module name id
 DESERIALIZE = 16  # unpickling one batch from a worker, inside BATCH_WAIT; a bytes
 COLLECTIVE = 17  # arg operation
 METRIC = 18  # instant; arg name; a the bits of a float64
-INPUT = 19  # instant, at the start of a training FORWARD before any DataLoader gave a batch; arg module; a samples
+INPUT = 19  # instant, at the start of a training FORWARD; arg module; a samples. Not where a DataLoader has given a
+# batch, and no backward pass has followed it
 DEVICE_SPAN = 20  # arg one of the kinds above; device time mapped to the host's clock
 # After the measured window, when flatout asks for it: blocks of steps with one thing changed, and unchanged ones.
 EXPERIMENT = 21  # a block; arg what is changed in it, 0 nothing; a steps; b ns of the steps' own part, waits excluded

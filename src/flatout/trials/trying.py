@@ -19,13 +19,13 @@ from flatout.trials import first_look
 from flatout.trials.budget import Budget, OutOfTime, as_option
 from flatout.trials.candidates import Candidate
 from flatout.trials.fix_runs import Runner
-from flatout.trials.outcome import FAILED, GUARDED, OK, REFUSED, TrialRun
+from flatout.trials.outcome import GUARDED, OK, REFUSED, TrialRun
 from flatout.trials.pairs import Pairs, seed_of
 from flatout.trials.printed import last_lines
 from flatout.trials.progress import ProgressLog
 from flatout.trials.sequential import MOST_PAIRS, decided
 from flatout.trials.trial_run import LOG, TrialSetup, run_once
-from flatout.trials.try_result import Judged, TryResult
+from flatout.trials.try_result import UNMEASURED, Judged, TryResult
 from flatout.trials.verdicts import LEAST_PAIRS, diverges, judge
 from flatout.units import counted, duration, factor
 
@@ -274,7 +274,7 @@ class Trying:
         try:
             alike(without.speed, with_it.speed)
         except RecordError as error:
-            entry.pairs.failed = replace(with_it, outcome=FAILED, detail=str(error))
+            entry.pairs.failed = replace(with_it, outcome=UNMEASURED, detail=str(error))
             return
         entry.pairs.a.append(without)
         entry.pairs.b.append(with_it)

@@ -38,6 +38,7 @@ _VERBS = {
     REFUSED: "has no effect",
     FAILED: "breaks the training",
     TOO_SHORT: "trains too few steps to compare",
+    UNMEASURED: "the runs cannot be compared",
 }
 _OPEN = 0.10  # a gain that an interval still holds, where no gain was seen
 _KEEPING = "sample_cache_bytes"  # the setting of all that is kept from pass to pass

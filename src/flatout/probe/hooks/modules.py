@@ -31,6 +31,7 @@ class _State:
 
 
 _state = _State()
+_latest = [0, 0]  # batches that DataLoaders gave, and backward passes when the last one was new
 
 _call: Any = None  # torch's function
 _plain: Any = None  # its original code
@@ -62,13 +63,20 @@ def _entered(module, *args, **kwargs):
         if _call is not None and not REC.on:
             _call.__code__ = _plain
         return None
-    samples = None if REC.iterations else _samples(module, args or kwargs)
+    samples = None if _has_batch() else _samples(module, args or kwargs)
     return module, samples, device.mark() if device.present else None, now()
+
+
+def _has_batch():
+    """Whether a DataLoader has given the batch of this call: there was one, and no backward pass since the last."""
+    if REC.iterations != _latest[0]:
+        _latest[:] = REC.iterations, REC.backwards
+    return _latest[0] and _latest[1] == REC.backwards
 
 
 @quietly
 def _samples(module, given):
-    """Samples in the input of a training call before the first batch of a DataLoader; None: this is no such call."""
+    """Samples in the input of a training call without a batch of a DataLoader; None: this is no such call."""
     if not module.training or not is_grad_enabled():
         return None
     first = given[0] if isinstance(given, tuple) and given else None
