@@ -378,7 +378,8 @@ def _model_inputs(events: Events, begin: Ints, finish: Ints) -> Ints:
             found = np.where((other > 0) & (found > 0), np.minimum(found, other), found)
     # The step after an evaluation follows a batch of its DataLoader, so that its input was not noted.
     known = found > 0
-    return np.where(known, found, int(np.median(found[known]))) if known.mean() >= _MOSTLY else found
+    enough = 0 < _MOSTLY * len(known) <= np.count_nonzero(known)
+    return np.where(known, found, int(np.median(found[known]))) if enough else found
 
 
 def largest_module(inputs: Events, forwards: Events) -> int:
