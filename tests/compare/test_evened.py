@@ -66,6 +66,8 @@ def test_what_comes_in_every_step_of_one_run_alone_is_what_was_changed(tmp_path:
     a, b = recorded(tmp_path, "a", 6.0, 12, every=1), recorded(tmp_path, "b", 6.0, 18, every=60)
     assert evened([a], [b]) == ([a], [b])
     assert b.rate / a.rate == pytest.approx(1.5, rel=0.05)
+    a, b = recorded(tmp_path, "c", 0.2, 78, every=25), recorded(tmp_path, "d", 0.2, 130, every=500)
+    assert evened([a], [b]) == ([a], [b])
 
 
 def test_one_that_takes_little_counts_as_it_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from flatout.compare.speed import Speed
 from flatout.measure.thresholds import NOISE_SHARE
 
 _SEVERAL = 3  # of them in both runs: one more in one of these says little
-_MANY = 8  # of them in one run, and fewer than several in the other: that is no chance, but what was changed
+_CHANCE = 1.0  # of them, that a run has more or fewer than its part of both: what is more apart than this was changed
 
 
 def evened(a: Sequence[Speed], b: Sequence[Speed]) -> tuple[list[Speed], list[Speed]]:
@@ -36,10 +36,10 @@ def _evened(one: Speed, other: Speed, account: str) -> tuple[Speed, Speed]:
     if one.unit != other.unit or not uneven or max(shares) <= NOISE_SHARE:
         return one, other
     counts = [pauses.count for pauses in both]
-    if min(counts) >= _SEVERAL or max(counts) >= _MANY:
+    amounts = [run.rate * run.counted_s for run in (one, other)]
+    amount, count = sum(amounts), sum(counts)
+    if min(counts) >= _SEVERAL or abs(counts[0] - count * amounts[0] / amount) > _CHANCE:
         return one, other
-    amount = one.rate * one.counted_s + other.rate * other.counted_s
-    count = sum(counts)
     whole = [pauses.whole_s / pauses.count for pauses in both if pauses.count]
     found = []
     for run, pauses in zip((one, other), both, strict=True):
