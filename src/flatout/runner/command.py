@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,10 @@ from flatout.errors import CommandError, UsageError
 from flatout.probe.contract import RUN_VARIABLE, SETTINGS_VARIABLE
 
 PROBE_FOLDER = str(Path(flatout.probe.__file__).parent / "on_pythonpath")
+# Options of GNU env, in words of their own, and what it sets.
+_WITH_VALUE = re.compile("-[iv0]*[uCa]|--unset|--chdir|--argv0")
+_SPLIT = ("-S", "-vS", "--split-string")
+_PATH, _PATH_WITHIN = re.compile("^PYTHONPATH="), re.compile(r"(?:^|(?<=\s))PYTHONPATH=")
 
 
 def check_command(command: Sequence[str] | None, invocation: str = "flatout profile") -> tuple[str, ...]:
@@ -74,17 +79,22 @@ def with_probe(command: Sequence[str]) -> tuple[str, ...]:
     """The words to start: `env PYTHONPATH=...` would keep the probe out, so that its folder is put in front there.
 
     Args:
-        command: the user's; in front of it there may be words of flatout's own.
+        command: the user's. Only what `env` itself is told is changed, also of one that another `env` starts.
     """
-    words = list(command)
-    begin = next((at for at, word in enumerate(words) if os.path.basename(word) == "env"), None)
-    for at in range(begin + 1, len(words)) if begin is not None else ():
-        name, separator, value = words[at].partition("=")
-        if name == "PYTHONPATH" and separator:
-            words[at] = f"{name}={PROBE_FOLDER}{os.pathsep + value if value else ''}"
-        if not separator and not name.startswith("-") and words[at - 1] not in ("-u", "-C"):
-            break  # the program
+    words, at = list(command), 0
+    while at < len(words) and os.path.basename(words[at]) == "env":
+        at += 1
+        while at < len(words) and (words[at].startswith("-") or "=" in words[at]):
+            option, words[at] = words[at], _PATH.sub(_in_front, words[at], count=1)
+            at += 2 if _WITH_VALUE.fullmatch(option) else 1
+            if option in _SPLIT and at < len(words):  # the command is in the next word
+                words[at] = _PATH_WITHIN.sub(_in_front, words[at])
+                return tuple(words)
     return tuple(words)
+
+
+def _in_front(found: re.Match[str]) -> str:
+    return f"{found[0]}{PROBE_FOLDER}{os.pathsep if found.string[found.end() :][:1].strip() else ''}"
 
 
 @functools.cache

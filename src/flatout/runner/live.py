@@ -22,8 +22,8 @@ from flatout.terminal_text import one_line
 MOST_LOOKS = 64  # unchanged files that are reread in each update
 NOTHING = (0,) * 8
 NO_PROBE = (
-    "no Python process started with the probe (`python -I` and `-E` keep it out, and so does a script that sets "
-    "PYTHONPATH anew: write PYTHONPATH=...:$PYTHONPATH there)"
+    "no Python process started with the probe (`python -I` or `-E` and `env -i` keep it out, and so does a script that "
+    "sets PYTHONPATH anew: write PYTHONPATH=...:$PYTHONPATH there)"
 )
 
 

@@ -22,6 +22,7 @@ from flatout.probe.contract import LOSSES_VARIABLE, REDIRECT_VARIABLE, SEED_VARI
 from flatout.probe.settings import SETTINGS
 from flatout.record import Run, load_run
 from flatout.runner import Bounds, Outcome, record
+from flatout.runner.command import with_probe
 from flatout.runner.failure import explain
 from flatout.trials.file_changes import FileChanges
 from flatout.trials.guards import Guard
@@ -152,6 +153,7 @@ def _recorded(
     words = list(setup.command)
     if setup.locations is not None:
         words = setup.locations.command_with(settings, setup.subfolder("configs"))
+    words = list(with_probe(words))
     environment = _environment(setup, injected)
     with scratch_folder(setup.folder) as scratch, (setup.folder / LOG).open("ab") as log:
         if setup.isolation.kind == NAMESPACE:
