@@ -30,6 +30,7 @@ class Net(nn.Module):
         self.pointwise_alone = nn.Conv1d(INPUT, 3, 1)
         self.wide = nn.Conv1d(2 * INPUT, 3, 3)
         self.table = nn.Embedding(30, INPUT)
+        self.blocks = nn.Linear(3 * STATE, 3)
 
 
 def attention(net: Net) -> Tensor:
@@ -86,6 +87,34 @@ def written_to(net: Net) -> Tensor:
     rows = X[:, 0].repeat(LENGTH, 1)
     rows += torch.rand(LENGTH * BATCH, INPUT)
     return net.plain(rows).sum()
+
+
+def written_to_in_a_list(net: Net) -> Tensor:
+    rows = X[:, 0].repeat(LENGTH, 1)
+    torch._foreach_add_([rows], [torch.rand(LENGTH * BATCH, INPUT)])
+    return net.plain(rows).sum()
+
+
+def several_rows_in_one(net: Net) -> Tensor:
+    """Each row of the product is three rows, which the weight takes apart: nothing is multiplied twice."""
+    return net.blocks(NODES[(torch.arange(60) * 7) % 20].view(20, 3 * STATE)).sum()
+
+
+def two_that_repeat_twice(net: Net) -> Tensor:
+    """Of a sum, each part would have to be multiplied."""
+    twice = torch.arange(40) % 20
+    return net.edges(torch.cat((NODES, NODES.flip(0)), 1)[twice] + torch.rand(20, 2 * STATE)[twice]).sum()
+
+
+def first_without_gradients(net: Net) -> Tensor:
+    with torch.no_grad():
+        net.plain(torch.cat((X[:, 0, :5], X[:, 1, :5]), 1))
+    return net.plain(torch.cat((X[:, 0, :5], X[:, 1, :5]), 1)).sum()
+
+
+def empty_and_sparse(net: Net) -> Tensor:
+    rows = torch.cat((torch.tensor([]), net.plain(X[:, 0])), -2)
+    return torch.sparse.mm(torch.eye(BATCH).to_sparse_csr(), rows).sum()
 
 
 def updated_between(net: Net) -> Tensor:
@@ -172,7 +201,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, forward: Callable[[Net], Tensor]) -> d
         (points, 1, LENGTH),
         (neighbours, 1, 4),
         (gathered, 1, 4),
-        (all_pairs, 1, LENGTH),
+        (all_pairs, 1, LENGTH / 2),
         (words, 1, 10),
     ],
 )
@@ -186,6 +215,7 @@ def test_products_of_rows_that_repeat_are_found(
     assert [line[2] for line in found["lines"]] == [forward.__name__] and found["lines"][0][4] == products
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 @pytest.mark.parametrize(
     "forward",
     [
@@ -198,6 +228,11 @@ def test_products_of_rows_that_repeat_are_found(
         wide_kernel,
         part_of_what_repeats,
         other_columns,
+        written_to_in_a_list,
+        several_rows_in_one,
+        two_that_repeat_twice,
+        first_without_gradients,
+        empty_and_sparse,
     ],
 )
 def test_rows_that_do_not_repeat_are_left_alone(

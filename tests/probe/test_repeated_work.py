@@ -448,18 +448,34 @@ def test_the_targets_of_a_loss_are_looked_at(monkeypatch: pytest.MonkeyPatch) ->
     assert saved["loss_targets"] == {"classes": 20, "positions": 5, "ignored": 3, "highest": 9, "looked_up": 5}
 
 
-def masked(probabilities: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return -(probabilities.gather(1, targets[:, None])[:, 0] * mask).sum()
+def masked(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return -(probabilities.gather(1, targets[:, None])[:, 0] * (targets != 0)).sum()
 
 
-def smoothed(probabilities: torch.Tensor, targets: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    wanted = torch.full_like(probabilities, 0.1).scatter(1, targets[:, None], 0.9) * mask[:, None]
+def smoothed(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    wanted = torch.full_like(probabilities, 0.1).scatter(1, targets[:, None], 0.9)
+    wanted = wanted.masked_fill((targets == 0)[:, None], 0.0)
     return nn.functional.kl_div(probabilities, wanted, reduction="sum")
 
 
-@pytest.mark.parametrize(("loss", "used"), [(masked, 2), (smoothed, 2), (lambda rows, *_: rows.sum(), 5)])
-def test_positions_without_a_gradient_count_as_ignored(
-    monkeypatch: pytest.MonkeyPatch, loss: Callable[..., torch.Tensor], used: int
+def hardest(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return -probabilities.gather(1, targets[:, None])[:, 0].topk(2).values.sum()
+
+
+def sure(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    certain = probabilities.detach().exp().amax(1) > 0.2
+    return -(probabilities.gather(1, targets[:, None])[:, 0] * certain).sum()
+
+
+def in_some_steps(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return masked(probabilities, targets) + masked(probabilities, targets + 1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "ignored"), [(masked, 3), (smoothed, 3), (hardest, None), (sure, None), (in_some_steps, None)]
+)
+def test_positions_that_padding_leaves_without_a_gradient_count_as_ignored(
+    monkeypatch: pytest.MonkeyPatch, loss: Callable[..., torch.Tensor], ignored: int | None
 ) -> None:
     saved: dict[str, Any] = {}
     monkeypatch.setattr(repeated_work.REC, "save_process", lambda **found: saved.update(found))
@@ -467,11 +483,10 @@ def test_positions_without_a_gradient_count_as_ignored(
     mode = RepeatedWork()
     mode.begin()
     values = nn.Linear(6, 20)(torch.rand(5, 6))
-    loss(values.log_softmax(1), torch.tensor([3, 0, 7, 0, 0]), torch.tensor([1.0, 0, 1, 0, 0])).backward()
+    loss(values.log_softmax(1), torch.tensor([3, 0, 7, 0, 0])).backward()
     mode.end(True)
-    assert saved["loss_targets"] == {
-        "classes": 20, "positions": 5, "ignored": 5 - used, "highest": 19, "looked_up": 0
-    }  # fmt: skip
+    found = saved.get("loss_targets")
+    assert found == (ignored and {"classes": 20, "positions": 5, "ignored": ignored, "highest": 19, "looked_up": 0})
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")

@@ -30,19 +30,28 @@ class _Rows:
         parts: of a row: its columns, how often each of its values is there, and the number of those. The columns of a
             single part are None until it is used: any dimension that was not repeated may be the one of columns.
         elements: of the whole: a part of it may hold no value twice.
-        strides: of the dimensions, in memory, that may be the one of columns.
+        version: of the memory: what is written to it later repeats no more.
+        columns: of the dimensions that may be the one of columns, their strides in memory and their sizes.
         calls: places of the calls that made it.
         nodes: of the graph, that their backward passes have.
     """
 
     def __init__(self, parts, tensor, dimensions, calls=(), nodes=()):
-        self.parts, self.elements = parts, tensor.numel()
-        self.strides = {tensor.stride(at) for at in dimensions}
+        self.parts, self.elements, self.version = parts, tensor.numel(), _version(tensor)
+        self.columns = {(tensor.stride(at), tensor.shape[at]) for at in dimensions}
         self.calls, self.nodes = list(calls), list(nodes)
+
+    def holds(self, tensor):
+        """Whether a tensor with this memory is all of it, as it was made."""
+        return tensor.numel() == self.elements and _version(tensor) == self.version
+
+    def has(self, tensor, dimension):
+        """Whether a dimension of it may be the one of columns: two that became one hold several rows."""
+        return (tensor.stride(dimension), tensor.shape[dimension]) in self.columns
 
     def along(self, tensor, dimension):
         """The parts along a dimension of a tensor with this memory; None: its columns lie in another one."""
-        if tensor.stride(dimension) not in self.strides or tensor.numel() != self.elements:
+        if not self.holds(tensor) or not self.has(tensor, dimension):
             return None
         size = tensor.shape[dimension]
         parts = [(size if width is None else width, times, number) for width, times, number in self.parts]
@@ -84,7 +93,7 @@ class RepeatedRows:
             return
         first = _PRODUCTS.get(name)
         if first is not None:
-            if args[first].stride(-1) == 1:
+            if address(args[first]) and args[first].stride(-1) == 1:
                 self._multiplied(args[first], args[first + 1], 1, place, node)
         elif name == "convolution" and _is_pointwise(args):
             self._multiplied(args[0], args[1], 1, place, node)
@@ -97,18 +106,22 @@ class RepeatedRows:
             made = self._combined(args, result)
         elif address(result):
             made = self._taken(name, args, result)
-        for tensor in tensors_in(result):
-            self._rows.pop(address(tensor), None)
-        if made is not None and made.strides:
+        self.forget(result)
+        if made is not None and made.columns:
             made.calls.append(place)
             made.nodes.append(node)
             self._rows[address(result)] = made
 
+    def forget(self, new):
+        """These tensors were written to, or are new in memory that may have been another one's before."""
+        for tensor in tensors_in(new):
+            self._rows.pop(address(tensor), None)
+
     def _taken(self, name, args, result):
         """What was repeated, or taken by index."""
-        kept = _TAKES[name](args, result) if name in _TAKES else ()
-        if not kept or not address(args[0]):
+        if name not in _TAKES or not address(args[0]) or not args[0].dim():
             return None
+        kept = _TAKES[name](args, result)
         times = result.numel() / args[0].numel()
         if times < _LEAST_TIMES:
             return None
@@ -121,9 +134,9 @@ class RepeatedRows:
         known = self._rows.get(address(source))
         dimensions = range(source.dim())
         if known is not None:
-            if source.numel() != known.elements:
+            if not known.holds(source):
                 return None
-            columns = [at for at in dimensions if source.stride(at) in known.strides]
+            columns = [at for at in dimensions if known.has(source, at)]
             return _Rows(known.parts, result, columns, known.calls, known.nodes)
         times = _expanded(source)
         if times < _LEAST_TIMES:
@@ -137,6 +150,8 @@ class RepeatedRows:
         dimension %= result.dim()
         parts, calls, nodes = [], [], []
         for tensor in tensors:
+            if tensor.dim() != result.dim():  # an empty vector, which is left out
+                continue
             known = self._rows.get(address(tensor))
             found = known.along(tensor, dimension) if known is not None else None
             if found is not None:
@@ -148,24 +163,24 @@ class RepeatedRows:
         return _Rows(parts, result, [dimension], calls, nodes)
 
     def _combined(self, args, result):
-        """A sum or difference of what repeats: the weight may multiply each of the two before."""
-        if not address(result) or not all(isinstance(one, torch.Tensor) for one in args[:2]):
+        """A sum or difference of what repeats: the weight may multiply each of the two before, and has to."""
+        if not address(result) or not all(isinstance(one, torch.Tensor) and address(one) for one in args[:2]):
             return None
-        least, dimensions, calls, nodes = float("inf"), set(range(result.dim())), [], []
+        needed, dimensions, calls, nodes = 0.0, set(range(result.dim())), [], []
         for one in args[:2]:
             times, kept = 1.0, list(range(one.dim()))
             known = self._rows.get(address(one))
-            if known is not None and len(known.parts) == 1 and one.numel() == known.elements:
+            if known is not None and len(known.parts) == 1 and known.holds(one):
                 times = known.parts[0][1]
-                kept = [at for at in kept if one.stride(at) in known.strides]
+                kept = [at for at in kept if known.has(one, at)]
                 calls += known.calls
                 nodes += known.nodes
             before = result.dim() - one.dim()
             dimensions &= {before + at for at in kept if one.shape[at] == result.shape[before + at] and one.stride(at)}
-            least = min(least, times * _expanded(one) * result.numel() / max(one.numel(), 1))
-        if least < _LEAST_TIMES:
+            needed += one.numel() / (times * _expanded(one) * result.numel())
+        if needed * _LEAST_TIMES > 1.0:
             return None
-        return _Rows([(None, least, self._number(result))], result, dimensions, calls, nodes)
+        return _Rows([(None, 1.0 / needed, self._number(result))], result, dimensions, calls, nodes)
 
     def _multiplied(self, rows, weight, dimension, place, node):
         known = self._rows.get(address(rows))
@@ -174,7 +189,7 @@ class RepeatedRows:
             return
         needless, first = 0.0, 0
         for width, times, number in parts:
-            key = self._number(weight), first, number
+            key = self._number(weight), first, number, torch.is_grad_enabled()
             needless += width / rows.shape[dimension] * (1.0 if key in self._seen else 1.0 - 1.0 / times)
             self._seen.add(key)
             self._times = max(self._times, times)
@@ -214,7 +229,17 @@ class RepeatedRows:
 def address(tensor):
     """Of its memory; 0: it has none of its own, as a sparse, nested or wrapped tensor, or is empty."""
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-    return tensor.untyped_storage().data_ptr() if plain and not tensor.is_nested and tensor.numel() else 0
+    if not plain or tensor.is_nested or not tensor.numel():
+        return 0
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except RuntimeError:  # zeros that were never written, as forward-mode derivatives have them
+        return 0
+
+
+def _version(tensor):
+    """How often its memory was written to; 0 where that is not counted."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _expanded(tensor, besides=None):

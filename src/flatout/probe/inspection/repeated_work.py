@@ -143,6 +143,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         leave()
         calls, self._calls, self._first = self._calls, [], {}
         self._zeros.end()
+        self._targets.end()
         self._stepwise.end(whole)
         if whole:
             if self._device:
@@ -174,7 +175,7 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         if self.over or not self._watching:
             return func(*args, **kwargs)
-        name = func._overloadpacket.__name__
+        name = _name(func)
         self._quietly(self._targets.look, name, args)
         if _node is not None:
             self._quietly(self._zeros.look, name, args, _node() is not None)
@@ -202,10 +203,12 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
 
     def _note(self, func, key, args, kwargs, result, began):
         ended, view = self._clock(), is_view(func)
-        again = self._values.made(key, args, result, view, written(func, args, kwargs))
+        changed = written(func, args, kwargs)
+        again = self._values.made(key, args, result, view, changed)
+        self._repeated_rows.forget(changed)
         node = _node() if _node is not None else None
         if node is None:
-            self._stepwise.look(func._overloadpacket.__name__, args, result)
+            self._stepwise.look(_name(func), args, result)
         # Behind the first random number nothing has the same inputs, though checkpointing repeats the number.
         recomputed = node is not None and torch.is_grad_enabled() and _in_checkpoint()
         if again and self.left < _STEPS and not holds_tensor(args):
@@ -216,27 +219,30 @@ class RepeatedWork(TorchDispatchMode):  # type: ignore[misc]
             made = self._made - 1 if self._made > before else None
         if node is None:
             self._functions.look(made)
-            self._slices.look(func._overloadpacket.__name__, args)
-            self._read.look(func._overloadpacket.__name__, args)
+            self._slices.look(_name(func), args)
+            self._read.look(_name(func), args)
         else:
             if made is not None and torch.is_grad_enabled():
                 self._attention.differentiated()
             self._read.look_back(node._sequence_nr(), made, torch.is_grad_enabled())
         if view:  # it computes nothing
+            if _name(func) == "lift_fresh":
+                self._repeated_rows.forget(result)
             return
         if node is None:
+            self._targets.made(_name(func), args, result)
             if self.left == _STEPS:
-                self._uses.look(func._overloadpacket.__name__, args)
-            self._repeated_rows.look(func._overloadpacket.__name__, args, result, len(self._calls), made)
+                self._uses.look(_name(func), args)
+            self._repeated_rows.look(_name(func), args, result, len(self._calls), made)
             for forms in self._forms:
                 if not forms.done:
-                    forms.look(func._overloadpacket.__name__, args, result, made)
+                    forms.look(_name(func), args, result, made)
         first = self._first.get(key)
         if key is not None and first is None:
             self._first[key] = _NO_NODE if made is None else made
         self._calls.append(
             _Call(
-                func._overloadpacket.__name__,
+                _name(func),
                 began,
                 ended,
                 again or recomputed,
@@ -266,6 +272,12 @@ def leave():
     if _top() is mode and not torch.is_inference_mode_enabled():
         _entered = None
         mode.__exit__(None, None, None)
+
+
+def _name(func):
+    """Of an operator, without its overload; of one that is not torch's, with its namespace."""
+    name = func._overloadpacket.__name__
+    return name if func.namespace == "aten" else f"{func.namespace}::{name}"
 
 
 def _in_child():
