@@ -88,7 +88,7 @@ def _compare_levels(
     text = f"mean loss of steps {count // 2 + 1}-{count}: {a:.4g} -> {b:.4g} ({(b - a) / scale:+.1%})"
     if semantic_class == IDENTICAL and len(set(map(tuple, without))) < len(without):
         # Runs repeat bit for bit without the remedy but not with it: at best, another random order.
-        cause = "rounding" if abs(b - a) < _ROUNDED * scale else "other random numbers"
+        cause = "rounding" if abs(b - a) < _ROUNDED * scale else "rounding that grows, or other random numbers"
         text += f"; runs without it repeat to the bit, with it losses differ as by {cause}"
     elif semantic_class == IDENTICAL and len(without) > 1:
         text += f"; runs without it differ from each other by up to {spread / scale:.1%}"
