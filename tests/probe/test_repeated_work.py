@@ -463,7 +463,7 @@ def hardest(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def sure(probabilities: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    certain = probabilities.detach().exp().amax(1) > 0.2
+    certain = torch.ne(probabilities.detach().exp().amax(1) > 0.2, False)
     return -(probabilities.gather(1, targets[:, None])[:, 0] * certain).sum()
 
 

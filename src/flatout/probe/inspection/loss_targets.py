@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from ..recorder import REC
 
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
@@ -42,7 +44,9 @@ class LossTargets:
 
     def made(self, name, args, result):
         """Look at what an operator gave that runs in no backward pass."""
-        if name in _COMPARISONS and not args[0].is_floating_point() and result.numel() > 1:
+        # A mask that is compared, with True or False, may have come from probabilities.
+        whole = name in _COMPARISONS and not args[0].is_floating_point() and args[0].dtype is not torch.bool
+        if whole and result.numel() > 1:
             true = int(result.sum())
             self._compared |= {(result.numel(), true), (result.numel(), result.numel() - true)}
 
